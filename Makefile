@@ -1,0 +1,36 @@
+# Every target sets up what it needs: a virtual environment with pinned versions, and the package in it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-slow lint bench ci clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: setup
+	$(BIN)/prifedsync account --records 600 --batch 16 --noise-multiplier 2 --local-steps 38 --rounds 93 --sampling fixed --clients 100
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' -q
+
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow -q
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/accounting.py
+
+ci: lint demo test
+
+clean:
+	rm -rf $(VENV) build dist

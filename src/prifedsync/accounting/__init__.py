@@ -1,0 +1,24 @@
+"""Plans, guarantees, calibration and budgets, client by client. No torch."""
+
+from ..fdp import Neighbours
+from .calibrate import CannotMeet, Target, calibrated
+from .mechanisms import NoisySteps, OutputPerturbation, Sampling
+from .plan import PrivacyPlan, strong, weak
+from .spending import BudgetSpent, FixedMechanism, GaussianFilter, RenyiFilter
+
+__all__ = [
+    "BudgetSpent",
+    "CannotMeet",
+    "FixedMechanism",
+    "GaussianFilter",
+    "Neighbours",
+    "NoisySteps",
+    "OutputPerturbation",
+    "PrivacyPlan",
+    "RenyiFilter",
+    "Sampling",
+    "Target",
+    "calibrated",
+    "strong",
+    "weak",
+]

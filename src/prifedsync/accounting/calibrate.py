@@ -1,0 +1,129 @@
+"""Find the noise, the rounds or the batch that meets a target: never on the unsafe side, noise within 0.1 %."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+from ..fdp import BadValue, TradeOff
+from ..fdp.tradeoff import LEAST_NOISE
+from ..fdp.values import number
+from .mechanisms import NoisySteps
+from .plan import Participation, PrivacyPlan
+
+Solve = Literal["noise", "rounds", "batch"]
+CLOSE = 1e-3  # how far under the target calibrated noise may leave the guarantee, relative
+MOST_NOISE = 1e4
+MOST_STEPS = 10**7
+
+
+class CannotMeet(Exception):
+    """No value within reach meets the target; an answer, not a failure."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the certified upper bound must not exceed: ε at δ, μ on a range of α, or the best attack's advantage."""
+
+    kind: Literal["epsilon", "mu", "advantage"]
+    value: float
+    delta: float = 1e-5
+    alpha_min: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("epsilon", "mu", "advantage"):
+            raise BadValue("target", self.kind, "must be epsilon, mu or advantage")
+        number(f"target_{self.kind}", self.value, 0, 1 if self.kind == "advantage" else 1e3, ends="()")
+        number("delta", self.delta, 0, 1, ends="()")
+
+    def spent(self, f: TradeOff) -> float:
+        """The certified upper bound of f in the target's own unit."""
+        if self.kind == "epsilon":
+            return f.epsilon(self.delta).upper
+        return (f.mu(self.alpha_min) if self.kind == "mu" else f.advantage()).upper
+
+    def __str__(self) -> str:
+        return {"epsilon": f"ε = {self.value:g} at δ = {self.delta:g}", "mu": f"μ = {self.value:g}"}.get(
+            self.kind, f"advantage = {self.value:g}"
+        )
+
+
+def calibrated(
+    plan: PrivacyPlan, target: Target, solve: Solve = "noise", participation: Participation = "honest"
+) -> PrivacyPlan:
+    """A new plan that meets the target; raises `CannotMeet` with the reason if none does."""
+
+    def spent(candidate: PrivacyPlan) -> float:
+        return target.spent(candidate.guarantee(participation))
+
+    if solve == "noise":
+        return _least_noise(plan, target, spent)
+    if solve == "rounds":
+        per_round = plan.mechanism.local_steps if isinstance(plan.mechanism, NoisySteps) else 1
+        highest = MOST_STEPS // per_round
+    elif solve == "batch" and isinstance(plan.mechanism, NoisySteps):
+        highest = plan.mechanism.records
+    else:
+        raise BadValue("solve", solve, "must be noise, rounds or batch (batch only for noisy steps)")
+    best = _largest(lambda n: spent(plan.changed(**{solve: n})) <= target.value, highest)
+    if best == 0:
+        raise CannotMeet(f"{describe(plan)} cannot meet {target}: even {solve} = 1 spends more; add noise")
+    return plan.changed(**{solve: best})
+
+
+def describe(plan: PrivacyPlan) -> str:
+    """The plan in a few words, for answers to people."""
+    steps = plan.mechanism
+    if not isinstance(steps, NoisySteps):
+        return f"output perturbation with noise multiplier {steps.noise_multiplier:g} in {plan.rounds} rounds"
+    return (
+        f"a client with {steps.records} records (batch {steps.batch}, {steps.local_steps} local steps, noise multiplier "
+        f"{steps.noise_multiplier:g}, {plan.rounds} rounds)"
+    )
+
+
+def _largest(fits: Callable[[int], bool], highest: int) -> int:
+    """The largest n up to `highest` that fits, 0 if none; fitting is monotone."""
+    low, high = 0, 1
+    while high < highest and fits(high):
+        low, high = high, min(2 * high, highest)
+    if high == highest and fits(highest):
+        return highest
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _least_noise(plan: PrivacyPlan, target: Target, spent: Callable[[PrivacyPlan], float]) -> PrivacyPlan:
+    def at(noise: float) -> float:
+        return spent(plan.changed(noise_multiplier=noise))
+
+    low, low_spent = LEAST_NOISE, float("inf")  # low spends too much, high does not
+    high, high_spent = 1.0, at(1.0)
+    while high_spent > target.value:
+        low, low_spent = high, high_spent
+        high *= 2
+        if high > MOST_NOISE:
+            raise CannotMeet(
+                f"{describe(plan)} cannot meet {target}: it would need a noise multiplier above {MOST_NOISE:g}"
+            )
+        high_spent = at(high)
+    while high_spent < target.value * (1 - CLOSE):
+        if high <= LEAST_NOISE * (1 + CLOSE):
+            break  # the least noise a plan may have already meets the target
+        guess = (low * high) ** 0.5
+        if low_spent < float("inf") and high_spent > 0:
+            # spent falls about like a power of the noise: interpolate in logs, aiming just under the target
+            share = log(low_spent / target.value / (1 - CLOSE / 2)) / log(low_spent / high_spent)
+            guess = low * (high / low) ** min(max(share, 0.05), 0.98)
+        elif high > 2 * LEAST_NOISE:
+            guess = high / 2
+        guess_spent = at(guess)
+        if guess_spent > target.value:
+            low, low_spent = guess, guess_spent
+        else:
+            high, high_spent = guess, guess_spent
+    return plan.changed(noise_multiplier=high)

@@ -1,0 +1,100 @@
+"""What one round of a client releases, and how far one record can move it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from ..fdp import BadValue, Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
+from ..fdp.tradeoff import LEAST_NOISE
+from ..fdp.values import number, whole
+
+NO_NOISE = "a plan without enough noise has no guarantee: train non-privately and say so"
+
+
+class Sampling(Enum):
+    """How a batch is drawn: each record by its own coin, or a subset of exactly that size."""
+
+    POISSON = "poisson"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps:
+    """`local_steps` noisy gradients a round, each on its own independent batch (Algorithm 2).
+
+    noise_multiplier is the noise's standard deviation over `clip_norm`: twice the paper's σ.
+    records is a public nominal number: under replace-one neighbours n_j is public; under add/remove the rate, the divisor
+    and the noise must come from this number and never from len(data).
+    clip_margin is by how much (relative) rounding in the arithmetic used may carry a clipped vector over clip_norm.
+    """
+
+    noise_multiplier: float
+    records: int
+    batch: int | Literal["full"]
+    local_steps: int
+    sampling: Sampling = Sampling.POISSON
+    clip_norm: float = 1.0
+    clip_margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, remedy=NO_NOISE)
+        whole("records", self.records, 1)
+        whole("local_steps", self.local_steps, 1)
+        number("clip_norm", self.clip_norm, 0, ends="(]")
+        number("clip_margin", self.clip_margin, 0, 1)
+        if self.batch != "full":
+            whole("batch", self.batch, 1, remedy='or batch = "full" for one exact Gaussian step')
+            if self.batch > self.records:
+                raise BadValue(
+                    "batch", self.batch, f"is larger than records = {self.records}", 'take fewer, or batch = "full"'
+                )
+
+    @property
+    def rate(self) -> float:
+        """The chance of one record to be in one batch."""
+        return 1.0 if self.batch == "full" else self.batch / self.records
+
+    def one_step(self, neighbours: Neighbours) -> TradeOff:
+        """What one noisy gradient tells about one record.
+
+        Under replace-one the clipped sum moves by at most 2·clip_norm, under add/remove by clip_norm.
+        """
+        spread = self.noise_multiplier / (1 + self.clip_margin)
+        if self.sampling is Sampling.FIXED and self.rate < 1:
+            if neighbours is Neighbours.ADD_REMOVE:
+                raise BadValue(
+                    "neighbours", neighbours.value, "cannot go with sampling = fixed: a batch of fixed size is drawn "
+                    "from a number of records that must not change", "use replace, or sampling = poisson"
+                )  # fmt: skip
+            return fixed_size(gaussian(2 / spread), self.rate)
+        if self.rate < 1:
+            return poisson_gaussian(spread, self.rate, neighbours)
+        return gaussian((2 if neighbours is Neighbours.REPLACE else 1) / spread)
+
+    def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
+        return ((self.one_step(neighbours), self.local_steps),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPerturbation:
+    """The change of the model in one round, clipped to norm `clip_norm` and noised once; protects all records at once.
+
+    Any two changes are at most 2·clip_norm apart, whatever the neighbours, and no batch amplifies. Gaussian noise: norm
+    L2, standard deviation noise_multiplier·clip_norm. Laplace: norm L1, scale noise_multiplier·clip_norm in each entry.
+    """
+
+    noise_multiplier: float
+    clip_norm: float = 1.0
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, remedy=NO_NOISE)
+        number("clip_norm", self.clip_norm, 0, ends="(]")
+        if self.noise not in ("gaussian", "laplace"):
+            raise BadValue("noise", self.noise, "must be gaussian or laplace")
+
+    def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
+        spread = self.noise_multiplier / 2
+        return ((gaussian(1 / spread) if self.noise == "gaussian" else laplace(spread), 1),)

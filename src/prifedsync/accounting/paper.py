@@ -1,0 +1,51 @@
+"""The paper's statements as printed, for comparison only. What is certified is `PrivacyPlan.guarantee`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..fdp import BadValue, TradeOff, compose, epsilon_delta, maximum
+from ..fdp.asymptotic import clt_fixed_size
+from ..fdp.values import whole
+from .mechanisms import NoisySteps
+from .plan import PrivacyPlan
+
+
+def mu_weak(plans: Iterable[PrivacyPlan]) -> float:
+    """μ_max of `thm:alg_1_and_2`: the CLT value of the client that leaks most; asymptotic, not a bound."""
+    values = []
+    for plan in plans:
+        steps = plan.mechanism
+        if not isinstance(steps, NoisySteps):
+            raise BadValue("mechanism", type(steps).__name__, "has no μ in the paper", "only noisy steps have one")
+        values.append(clt_fixed_size(steps.noise_multiplier / 2, steps.rate, steps.local_steps * plan.rounds))
+    return max(values)
+
+
+def mu_strong(plans: Iterable[PrivacyPlan], clients: int) -> float:
+    """√(m−1)·μ_max of `thm:alg_1_and_2`; it assumes independent helpers, and is false for small m."""
+    return math.sqrt(whole("clients", clients, 2, remedy="collusion needs somebody else") - 1) * mu_weak(plans)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A statement of the paper, and whether it is true."""
+
+    curve: TradeOff
+    sound: bool
+    why: str
+
+
+def theorem_1(plan: PrivacyPlan) -> Printed:
+    """g_{p,j}^⊗R of `thm:alg_1`, g = max(f_j, 1 − α − p²), computed (the paper says it has no explicit form)."""
+    one_round = compose(*plan.one_round())
+    amplified = maximum(one_round, epsilon_delta(0.0, plan.participation**2))
+    if plan.rounds == 1:
+        return Printed(amplified, True, "one round: `lemma:one_update_sampled`")
+    why = (
+        "false for more than one round: hidden state carries a record to client i in rounds where i and j "
+        "are not both sampled (docs/maths.md has the counterexample)"
+    )
+    return Printed(compose((amplified, plan.rounds)), False, why)

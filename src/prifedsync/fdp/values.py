@@ -1,0 +1,56 @@
+"""What every number here is made of: a bracket, and a refusal that says what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Bound(NamedTuple):
+    """A bracket that contains the true value; for a privacy loss the upper end is the safe one."""
+
+    lower: float
+    upper: float
+
+    @property
+    def width(self) -> float:
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+
+class BadValue(ValueError):
+    """An input that breaks a rule: says the field, its value, the rule and the remedy in one line."""
+
+    def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
+        self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
+        super().__init__(f"{field} = {value} {rule}" + (f"; {remedy}" if remedy else ""))
+
+
+def number(field: str, value: float, low: float, high: float = math.inf, *, ends: str = "[]", remedy: str = "") -> float:
+    """The value as a float, if it is finite and lies between `low` and `high`; refused otherwise, NaN included."""
+    try:
+        as_float = float(value)
+    except (TypeError, ValueError):
+        raise BadValue(field, value, "must be a number", remedy) from None
+    above = as_float >= low if ends[0] == "[" else as_float > low
+    below = as_float <= high if ends[1] == "]" else as_float < high
+    if above and below and math.isfinite(as_float):
+        return as_float
+    if math.isinf(high):
+        rule = f"must be finite and {'at least' if ends[0] == '[' else 'above'} {low:g}"
+    else:
+        rule = f"must lie in {ends[0]}{low:g}, {high:g}{ends[1]}"
+    raise BadValue(field, value, rule, remedy)
+
+
+def whole(field: str, value: int, low: int, high: int | None = None, *, remedy: str = "") -> int:
+    """The value as an int, if it is a whole number from `low` to `high`; a bool or 2.5 is refused."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if is_whole and value >= low and (high is None or value <= high):
+        return int(value)
+    rule = f"must be a whole number of at least {low}" + ("" if high is None else f" and at most {high}")
+    raise BadValue(field, value, rule, remedy)
