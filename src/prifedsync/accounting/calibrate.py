@@ -69,19 +69,8 @@ def calibrated(
         raise BadValue("solve", solve, "must be noise, rounds or batch (batch only for noisy steps)")
     best = _largest(lambda n: spent(plan.changed(**{solve: n})) <= target.value, highest)
     if best == 0:
-        raise CannotMeet(f"{describe(plan)} cannot meet {target}: even {solve} = 1 spends more; add noise")
+        raise CannotMeet(f"even {solve} = 1 spends more; add noise")
     return plan.changed(**{solve: best})
-
-
-def describe(plan: PrivacyPlan) -> str:
-    """The plan in a few words, for answers to people."""
-    steps = plan.mechanism
-    if not isinstance(steps, NoisySteps):
-        return f"output perturbation with noise multiplier {steps.noise_multiplier:g} in {plan.rounds} rounds"
-    return (
-        f"a client with {steps.records} records (batch {steps.batch}, {steps.local_steps} local steps, noise multiplier "
-        f"{steps.noise_multiplier:g}, {plan.rounds} rounds)"
-    )
 
 
 def _largest(fits: Callable[[int], bool], highest: int) -> int:
@@ -107,9 +96,7 @@ def _least_noise(plan: PrivacyPlan, target: Target, spent: Callable[[PrivacyPlan
         low, low_spent = high, high_spent
         high *= 2
         if high > MOST_NOISE:
-            raise CannotMeet(
-                f"{describe(plan)} cannot meet {target}: it would need a noise multiplier above {MOST_NOISE:g}"
-            )
+            raise CannotMeet(f"it would need a noise multiplier above {MOST_NOISE:g}")
         high_spent = at(high)
     while high_spent < target.value * (1 - CLOSE):
         if high <= LEAST_NOISE * (1 + CLOSE):

@@ -57,9 +57,9 @@ class Factor(ABC):
 
     @abstractmethod
     def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, float]:
-        """log F at the frequencies of a real FFT of `size` points, and the c of |error of log F| ≤ c·|z − 1| (rms);
+        """log F at the frequencies of a real FFT of `size` points, and a c with |error of F| ≤ c·|z − 1| (rms).
 
-        rounding relative to |log F| itself comes on top and is bounded once, in `compose`.
+        Rounding relative to |log F| itself comes on top and is bounded once, in `compose`.
         """
 
 
@@ -202,10 +202,14 @@ class Product(Factor):
 
 
 def _log1p(z: np.ndarray) -> np.ndarray:
-    """log(1 + z) to relative precision in z."""
+    """log(1 + z) to relative precision in z, and to absolute precision where 1 + z nearly vanishes."""
+    real, imaginary = 1 + z.real, z.imag
+    near = np.abs(z.real) + np.abs(imaginary) < 0.5
     with np.errstate(divide="ignore"):
-        size = 0.5 * np.log1p(np.maximum(2 * z.real + z.real**2 + z.imag**2, -1.0))
-    return np.asarray(np.maximum(size, -1e6) + 1j * np.arctan2(z.imag, 1 + z.real))
+        size = np.log(np.hypot(real, imaginary))
+    small = z[near]
+    size[near] = 0.5 * np.log1p(2 * small.real + small.real**2 + small.imag**2)
+    return np.asarray(np.maximum(size, -1e6) + 1j * np.arctan2(imaginary, real))
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,9 +332,12 @@ def compose(factor: Factor, tilt: float) -> Law:
     log_spectrum, coefficient = factor.log_spectrum(size, tilt)
     spectrum = np.exp(log_spectrum)
     weights = np.roll(fft.irfft(spectrum, size), -first)
-    # Σ|error| ≤ √N·‖error‖₂ = ‖error of F‖₂ (Parseval), and the error of F is at most
-    # |F|·(c·|z − 1| + a few units in the last place of log F) + what the inverse FFT adds
-    rounding = 8 * np.linalg.norm(np.abs(spectrum) * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(spectrum)
-    carried = coefficient * np.linalg.norm(np.abs(spectrum) * np.abs(_z_minus_1(size)))
+    # Σ|error| ≤ √N·‖error‖₂ = ‖error of F‖₂ (Parseval), and the error of F is what the factors carry into it, a few
+    # units in the last place of log F, and what the inverse FFT adds. An n-fold factor carries n·|F|^(n−1) of its own
+    # error, at most the root of the product if every factor comes at least twice
+    modulus = np.abs(spectrum)
+    rounding = 8 * np.linalg.norm(modulus * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(modulus)
+    repeated = isinstance(factor, Product) and all(count > 1 for _, count in factor.children)
+    carried = coefficient * np.linalg.norm((np.sqrt(modulus) if repeated else 1.0) * np.abs(_z_minus_1(size)))
     slack = SAFETY * float(np.sqrt(2) * (carried + UNIT * rounding)) + 4 * np.exp(LOG_OUTSIDE)
     return Law(first, factor.step, tilt, log_scale, np.maximum(weights, 0.0), slack)

@@ -1,0 +1,88 @@
+"""Calibration client by client: what each needs, and who cannot meet the target."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..fdp import BadValue
+from .calibrate import CannotMeet, Solve, Target, calibrated
+from .mechanisms import NoisySteps
+from .plan import PrivacyPlan
+from .statement import Numbers
+
+
+@dataclass(frozen=True)
+class ClientAnswer:
+    """A calibrated plan for one client, or the reason why there is none."""
+
+    client: str
+    records: int
+    plan: PrivacyPlan | None
+    numbers: Numbers | None
+    reason: str
+
+    @property
+    def needs(self) -> float:
+        """The noise this client needs; infinite if nothing helps."""
+        return self.plan.mechanism.noise_multiplier if self.plan else float("inf")
+
+    def as_json(self) -> dict[str, object]:
+        steps = self.plan.mechanism if self.plan else None
+        nothing: dict[str, object] = {"epsilon": {"lower": None, "upper": None}, "mu": {"lower": None, "upper": None}}
+        return {
+            "client": self.client,
+            "records": self.records,
+            "meets_target": self.plan is not None,
+            "noise_multiplier": steps.noise_multiplier if steps else None,
+            "batch": steps.batch if isinstance(steps, NoisySteps) else None,
+            "rounds": self.plan.rounds if self.plan else None,
+            **(self.numbers.as_json() if self.numbers else nothing),
+            "reason": self.reason,
+        }
+
+
+def answer(client: str, records: int, build: Callable[[], PrivacyPlan], target: Target, solve: Solve) -> ClientAnswer:
+    """Calibrate one client's plan; a plan that cannot be built or cannot meet the target is an answer too."""
+    name = f"client {client} with {records} records" if client else f"a client with {records} records"
+    try:
+        asked = build()
+    except BadValue as reason:
+        return ClientAnswer(client, records, None, None, f"{name} cannot take part: {reason}")
+    plan, numbers, reason_why = _solved(asked, target, solve)
+    span = "" if solve == "rounds" else f" in {asked.rounds} rounds"
+    reason_told = f"{name} cannot meet {target}{span}: {reason_why}" if plan is None else ""
+    return ClientAnswer(client, records, plan, numbers, reason_told)
+
+
+@lru_cache(maxsize=4096)  # clients of the same size have the same answer
+def _solved(asked: PrivacyPlan, target: Target, solve: Solve) -> tuple[PrivacyPlan | None, Numbers | None, str]:
+    try:
+        plan = calibrated(asked, target, solve)
+    except CannotMeet as reason:
+        return None, None, str(reason)
+    return plan, Numbers.of(plan.guarantee(), target.delta), ""
+
+
+def read_sizes(path: Path) -> dict[str, int]:
+    """The records of each client from a CSV file with the columns client and records."""
+    if not path.is_file():
+        raise BadValue("sizes", path, "is not a file")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        if not {"client", "records"} <= set(rows.fieldnames or ()):
+            raise BadValue("sizes", path, f"has the columns {rows.fieldnames}", "it needs client and records")
+        sizes: dict[str, int] = {}
+        for line, row in enumerate(rows, start=2):
+            client, records = row["client"], row["records"]
+            if client in sizes:
+                raise BadValue("sizes", path, f"names client {client} twice, the second time in line {line}")
+            if not (records or "").strip().isdigit() or int(records) == 0:
+                raise BadValue("sizes", path, f"says records = {records} in line {line}", "it must be a positive number")
+            sizes[client] = int(records)
+    if not sizes:
+        raise BadValue("sizes", path, "has no clients")
+    return sizes

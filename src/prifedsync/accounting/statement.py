@@ -1,0 +1,134 @@
+"""A guarantee put into numbers and one sentence; every printed number is rounded to its safe side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..fdp import Bound, Neighbours, TradeOff
+from ..fdp.values import number
+from . import paper
+from .mechanisms import NoisySteps
+from .plan import PrivacyPlan
+
+ALPHA_MIN = 1e-5
+SHOWN_LEVELS = (0.001, 0.01)  # false-alarm rates at which people ask for an attack's hits
+_LEVELS = (*SHOWN_LEVELS, *np.geomspace(1e-5, 0.05, 23), *np.linspace(0.1, 0.9, 17), *(1 - np.geomspace(0.05, 1e-5, 11)))
+CURVE_LEVELS = tuple(sorted({float(f"{level:.6g}") for level in _LEVELS}))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One guarantee as (ε, δ), as μ on a range, as a curve, and as what the best attack achieves."""
+
+    epsilon: Bound
+    mu: Bound
+    advantage: Bound
+    curve: tuple[tuple[float, float], ...]
+
+    @staticmethod
+    def of(f: TradeOff, delta: float) -> Numbers:
+        curve = zip(CURVE_LEVELS, f(np.array(CURVE_LEVELS)).tolist(), strict=True)
+        return Numbers(f.epsilon(delta), f.mu(ALPHA_MIN), f.advantage(), tuple(curve))
+
+    def hits(self, alpha: float) -> float:
+        """Upper bound on the best attack's hit rate at one of the false-alarm rates of the curve."""
+        return 1 - dict(self.curve)[alpha]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "epsilon": bracket(self.epsilon),
+            "mu": {**bracket(self.mu), "alpha_min": ALPHA_MIN},
+            "advantage": bracket(self.advantage),
+        }
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What `prifedsync account` says about one client's plan."""
+
+    plan: PrivacyPlan
+    delta: float
+    honest: Numbers
+    worst_case: Numbers
+    mu_weak: float | None
+    mu_strong: float | None
+    warnings: tuple[str, ...] = field(default=())
+
+    @staticmethod
+    def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
+        number("delta", delta, 0, 1, ends="()", remedy="a δ is a small probability such as 1e-5")
+        noisy = isinstance(plan.mechanism, NoisySteps)
+        weak = paper.mu_weak([plan]) if noisy else None
+        strong = paper.mu_strong([plan], clients) if noisy and clients is not None else None
+        honest = Numbers.of(plan.guarantee(), delta)
+        worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
+        return Statement(plan, delta, honest, worst, weak, strong, warnings(plan, delta))
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "delta": self.delta,
+            **self.honest.as_json(),
+            "worst_case_participation": self.worst_case.as_json(),
+            "paper": {"mu_weak": finite(self.mu_weak), "mu_strong": finite(self.mu_strong), "kind": "asymptotic"},
+            "curve": [list(point) for point in self.honest.curve],
+            "neighbours": self.plan.neighbours.value,
+            "sentence": self.sentence(),
+            "warnings": list(self.warnings),
+        }
+
+    def sentence(self) -> str:
+        """What an attacker who already knows all other records can do."""
+        replaced = self.plan.neighbours is Neighbours.REPLACE
+        question = "which of two values one record has" if replaced else "whether one record is there"
+        even_odds = 0.5 + self.honest.advantage.upper / 2
+        return (
+            "Somebody who knows every other record and sees everything this client ever sends, together with all other "
+            f"clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the time (50 % is "
+            "blind guessing); allowed a false alarm in 1 of 100 cases, they spot it in at most "
+            f"{percent_up(self.honest.hits(0.01))}."
+        )
+
+
+def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:
+    """What a careful reader would ask about this plan."""
+    found = []
+    if isinstance(plan.mechanism, NoisySteps) and delta * plan.mechanism.records >= 1:
+        found.append(
+            f"delta = {delta:g} is not below 1/records = {1 / plan.mechanism.records:.2g}: a mechanism that publishes one "
+            "record outright could have it; take a smaller delta"
+        )
+    return tuple(found)
+
+
+def bracket(bound: Bound) -> dict[str, float | None]:
+    return {"lower": finite(bound.lower), "upper": finite(bound.upper)}
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinity: null stands for "no bound"."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def up(value: float, digits: int = 4) -> str:
+    """The value rounded up to so many significant digits: the safe side of a privacy loss."""
+    return _rounded(value, digits, math.ceil)
+
+
+def down(value: float, digits: int = 4) -> str:
+    return _rounded(value, digits, math.floor)
+
+
+def percent_up(share: float) -> str:
+    """A share as a percentage, rounded up to one decimal."""
+    return f"{min(100.0, math.ceil(round(share * 1000, 9)) / 10):.1f} %"
+
+
+def _rounded(value: float, digits: int, towards: object) -> str:
+    if not math.isfinite(value) or value == 0:
+        return "∞" if math.isinf(value) else "0"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    decimals = max(0, -math.floor(math.log10(unit) + 0.5))
+    return f"{towards(value / unit) * unit:.{decimals}f}"  # type: ignore[operator]

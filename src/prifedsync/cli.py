@@ -1,0 +1,287 @@
+"""The command line. Commands import what they need when they run, so that `account` starts fast."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import click
+import typer
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .accounting import PrivacyPlan, Target
+    from .accounting.statement import Statement
+
+app = typer.Typer(
+    name="prifedsync",
+    help="Federated learning with record-level privacy, stated and proved as f-differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Records = Annotated[int, typer.Option(help="How many records the client has (a public, nominal number).")]
+Batch = Annotated[str, typer.Option(help="Expected records in a batch, or 'full'.")]
+Noise = Annotated[float, typer.Option(help="Noise std over clip norm, as in Opacus: twice the paper's σ.")]
+LocalSteps = Annotated[int, typer.Option(help="Noisy gradients in one round (K).")]
+Rounds = Annotated[int, typer.Option(help="Rounds planned (R).")]
+Participation = Annotated[float, typer.Option(help="Chance to take part in a round (p).")]
+Clients = Annotated[int | None, typer.Option(help="How many clients there are; only the paper's strong μ needs it.")]
+SamplingOption = Annotated[
+    str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")
+]
+NeighboursOption = Annotated[
+    str, typer.Option(click_type=click.Choice(["replace", "add-remove"]), help="Which data sets must look alike.")
+]
+Delta = Annotated[float, typer.Option(help="The δ at which ε is stated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"prifedsync {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def account(
+    records: Records,
+    batch: Batch,
+    noise_multiplier: Noise,
+    local_steps: LocalSteps,
+    rounds: Rounds,
+    participation: Participation = 1.0,
+    clients: Clients = None,
+    sampling: SamplingOption = "poisson",
+    neighbours: NeighboursOption = "replace",
+    delta: Delta = 1e-5,
+    as_json: Json = False,
+) -> None:
+    """The guarantee of a plan, before any model exists."""
+    from .accounting.statement import Statement
+
+    plan = _plan(records, batch, noise_multiplier, local_steps, rounds, participation, sampling, neighbours)
+    statement = Statement.of(plan, delta, clients)
+    if as_json:
+        print(json.dumps(statement.as_json()))
+    else:
+        _print_statement(statement)
+
+
+@app.command()
+def curve(
+    records: Records,
+    batch: Batch,
+    noise_multiplier: Noise,
+    local_steps: LocalSteps,
+    rounds: Rounds,
+    participation: Participation = 1.0,
+    sampling: SamplingOption = "poisson",
+    neighbours: NeighboursOption = "replace",
+    out: Annotated[Path, typer.Option(help="Where to write: a name ending in .png or .html.")] = Path("curve.png"),
+) -> None:
+    """The trade-off curve of a plan as a picture."""
+    from .accounting import paper
+    from .accounting.statement import up
+    from .fdp import BadValue
+    from .report.curve import draw, lines
+
+    if out.suffix not in (".png", ".html"):
+        raise BadValue("out", out, "must end in .png or .html")
+    if not out.parent.is_dir():
+        raise BadValue("out", out, "lies in a folder that does not exist", f"make {out.parent} first")
+    plan = _plan(records, batch, noise_multiplier, local_steps, rounds, participation, sampling, neighbours)
+    honest = plan.guarantee()
+    worst = honest if plan.participation == 1 else plan.guarantee("adversarial")
+    note = (
+        f"{records} records, batch {batch} ({sampling}), noise multiplier {noise_multiplier:g}, {local_steps} steps × "
+        f"{rounds} rounds, p = {participation:g}: ε ≤ {up(honest.epsilon(1e-5).upper)} at δ = 1e-5"
+    )
+    draw(lines(honest, worst, paper.mu_weak([plan])), note, out)
+    print(out)
+
+
+@app.command()
+def plan(
+    records: Annotated[int | None, typer.Option(help="How many records the client has; or give --sizes.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Expected records in a batch, or 'full'.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Given when rounds or batch are solved for.")] = None,
+    local_steps: LocalSteps = 1,
+    rounds: Annotated[int | None, typer.Option(help="Rounds planned (R).")] = None,
+    participation: Participation = 1.0,
+    sampling: SamplingOption = "poisson",
+    neighbours: NeighboursOption = "replace",
+    target_epsilon: Annotated[float | None, typer.Option(help="Meet this ε at --delta.")] = None,
+    target_mu: Annotated[float | None, typer.Option(help="Meet this μ on [1e-5, 1 − 1e-5].")] = None,
+    target_advantage: Annotated[float | None, typer.Option(help="Keep the best attack's advantage under this.")] = None,
+    delta: Delta = 1e-5,
+    solve: Annotated[
+        str, typer.Option(click_type=click.Choice(["noise", "rounds", "batch"]), help="What to choose.")
+    ] = "noise",
+    sizes: Annotated[Path | None, typer.Option(help="CSV with columns client, records: one answer a client.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What each client needs to meet a target, and who cannot."""
+    from .accounting.planning import answer, read_sizes
+    from .fdp import BadValue
+
+    target = _target(target_epsilon, target_mu, target_advantage, delta)
+    if (records is None) == (sizes is None):
+        raise BadValue("records", records, "and --sizes: give one of the two")
+    clients = {"": cast(int, records)} if sizes is None else read_sizes(sizes)
+    given = {"batch": batch, "noise_multiplier": noise_multiplier, "rounds": rounds}
+    solved = {"noise": "noise_multiplier"}.get(solve, solve)
+    for name, value in given.items():
+        if value is None and name != solved:
+            raise BadValue(name, "nothing", f"must be given when --solve {solve}", f"add --{name.replace('_', '-')}")
+    answers = []
+    for client, size in _progress(clients.items(), "clients", shown=len(clients) > 3 and not as_json):
+        row = {"noise_multiplier": 1.0, "batch": "1", "rounds": 1, **{k: v for k, v in given.items() if v is not None}}
+
+        def build(size: int = size, row: dict[str, Any] = row) -> PrivacyPlan:
+            return _plan(
+                size, row["batch"], row["noise_multiplier"], local_steps, row["rounds"], participation, sampling, neighbours
+            )
+
+        if sizes is None:
+            build()  # one client: what is wrong with its numbers is bad input, not an answer
+        answers.append(answer(client, size, build, target, cast(Literal["noise", "rounds", "batch"], solve)))
+    if as_json:
+        worst = max(answers, key=lambda a: a.needs)
+        together = worst.as_json() | ({"clients": [a.as_json() for a in answers]} if sizes else {})
+        print(json.dumps(together))
+        return
+    _print_answers(answers, target, solve)
+
+
+def _progress(items: Collection[tuple[str, int]], what: str, shown: bool) -> Iterable[tuple[str, int]]:
+    """The items, with a progress bar on the error stream while they are worked through, if that is a terminal."""
+    if not (shown and sys.stderr.isatty()):
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, description=what, console=Console(stderr=True), transient=True)
+
+
+def _target(epsilon: float | None, mu: float | None, advantage: float | None, delta: float) -> Target:
+    from .accounting import Target
+    from .fdp import BadValue
+
+    given = {"epsilon": epsilon, "mu": mu, "advantage": advantage}
+    chosen = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        raise BadValue("target", len(chosen), "targets given", "give one of --target-epsilon, --target-mu, --target-advantage")
+    kind, value = chosen[0]
+    return Target(cast(Literal["epsilon", "mu", "advantage"], kind), value, delta)
+
+
+def _plan(
+    records: int,
+    batch: str,
+    noise_multiplier: float,
+    local_steps: int,
+    rounds: int,
+    participation: float,
+    sampling: str,
+    neighbours: str,
+) -> PrivacyPlan:
+    from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+    from .fdp import BadValue
+
+    if batch != "full" and not batch.lstrip("-").isdigit():
+        raise BadValue("batch", batch, "must be a whole number or 'full'")
+    mechanism = NoisySteps(
+        noise_multiplier=noise_multiplier,
+        records=records,
+        batch="full" if batch == "full" else int(batch),
+        local_steps=local_steps,
+        sampling=Sampling(sampling),
+    )
+    return PrivacyPlan(
+        mechanism=mechanism, rounds=rounds, participation=participation, neighbours=Neighbours(neighbours)
+    )
+
+
+def _print_statement(statement: Statement) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from .accounting.statement import SHOWN_LEVELS, down, percent_up, up
+
+    table = Table(title="How much one record of this client leaks, to anyone", title_justify="left")
+    table.add_column("")
+    columns = {"takes part by its own coin": statement.honest, "others choose": statement.worst_case}
+    if statement.plan.participation == 1:
+        columns = {"takes part in every round": statement.honest}
+    for heading in columns:
+        table.add_column(heading, justify="right")
+    both = columns.values()
+    table.add_row(f"ε at δ = {statement.delta:g}", *(f"≤ {up(n.epsilon.upper, 5)}" for n in both))
+    table.add_row("", *(f"[dim]≥ {down(n.epsilon.lower, 5)}[/dim]" for n in both))
+    table.add_row("μ for α in 1e-5 … 1−1e-5", *(f"≤ {up(n.mu.upper)}" for n in both))
+    table.add_row("best attack's advantage", *(f"≤ {percent_up(n.advantage.upper)}" for n in both))
+    for level in SHOWN_LEVELS:
+        table.add_row(f"hits at {level:.1%} false alarms", *(f"≤ {percent_up(n.hits(level))}" for n in both))
+    console = Console()
+    console.print(table)
+    console.print(statement.sentence(), highlight=False)
+    if statement.mu_weak is not None:
+        strong = "" if statement.mu_strong is None else f", strong {statement.mu_strong:.2f}"
+        console.print(
+            f"[dim]The paper prints μ = {statement.mu_weak:.2f}{strong}: an asymptotic value, not a guarantee.[/dim]",
+            highlight=False,
+        )
+    for warning in statement.warnings:
+        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
+
+
+def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from .accounting.statement import up
+
+    table = Table(title=f"To meet {target}, solving for {solve}", title_justify="left")
+    for heading in ("client", "records", "batch", "rounds", "noise multiplier", "ε ≤", "μ ≤"):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for found in answers:
+        if found.numbers is None:
+            table.add_row(found.client, str(found.records), "–", "–", "–", "cannot", "cannot")
+        else:
+            steps = found.plan.mechanism
+            table.add_row(
+                found.client, str(found.records), str(steps.batch), str(found.plan.rounds), up(steps.noise_multiplier, 5),
+                up(found.numbers.epsilon.upper), up(found.numbers.mu.upper),
+            )  # fmt: skip
+    console = Console()
+    console.print(table)
+    for found in answers:
+        if found.reason:
+            console.print(found.reason, highlight=False)
+
+
+def main() -> None:
+    """Run a command; bad input is one line and exit status 2, an interruption 130."""
+    from .fdp.values import BadValue
+
+    command = typer.main.get_command(app)
+    try:
+        sys.exit(command.main(standalone_mode=False))
+    except (click.UsageError, BadValue) as error:
+        print(f"prifedsync: {error.format_message() if isinstance(error, click.UsageError) else error}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        print("prifedsync: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

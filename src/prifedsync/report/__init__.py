@@ -1,0 +1,1 @@
+"""Every picture is drawn here. Never imports torch."""
