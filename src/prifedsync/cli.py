@@ -33,9 +33,7 @@ LocalSteps = Annotated[int, typer.Option(help="Noisy gradients in one round (K).
 Rounds = Annotated[int, typer.Option(help="Rounds planned (R).")]
 Participation = Annotated[float, typer.Option(help="Chance to take part in a round (p).")]
 Clients = Annotated[int | None, typer.Option(help="How many clients there are; only the paper's strong μ needs it.")]
-SamplingOption = Annotated[
-    str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")
-]
+SamplingOption = Annotated[str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")]
 NeighboursOption = Annotated[
     str, typer.Option(click_type=click.Choice(["replace", "add-remove"]), help="Which data sets must look alike.")
 ]
@@ -178,7 +176,9 @@ def _target(epsilon: float | None, mu: float | None, advantage: float | None, de
     given = {"epsilon": epsilon, "mu": mu, "advantage": advantage}
     chosen = [(kind, value) for kind, value in given.items() if value is not None]
     if len(chosen) != 1:
-        raise BadValue("target", len(chosen), "targets given", "give one of --target-epsilon, --target-mu, --target-advantage")
+        raise BadValue(
+            "target", len(chosen), "targets given", "give one of --target-epsilon, --target-mu, --target-advantage"
+        )
     kind, value = chosen[0]
     return Target(cast(Literal["epsilon", "mu", "advantage"], kind), value, delta)
 
@@ -205,9 +205,7 @@ def _plan(
         local_steps=local_steps,
         sampling=Sampling(sampling),
     )
-    return PrivacyPlan(
-        mechanism=mechanism, rounds=rounds, participation=participation, neighbours=Neighbours(neighbours)
-    )
+    return PrivacyPlan(mechanism=mechanism, rounds=rounds, participation=participation, neighbours=Neighbours(neighbours))
 
 
 def _print_statement(statement: Statement) -> None:

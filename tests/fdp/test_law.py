@@ -89,4 +89,6 @@ def test_windows_far_from_zero_do_not_underflow():
     law = compose(Product(((gaussian_leaf(40.0, 0.05), 1),)), 0.0)
     eps = 40**2 / 2 - 10.0
     value, _ = law.delta(eps)
-    assert value == pytest.approx(float(ndtr(-eps / 40 + 20) - np.exp(-0.5 * (-eps / 40 + 20) ** 2) / np.sqrt(2 * np.pi) / 40), rel=0.05)
+    assert value == pytest.approx(
+        float(ndtr(-eps / 40 + 20) - np.exp(-0.5 * (-eps / 40 + 20) ** 2) / np.sqrt(2 * np.pi) / 40), rel=0.05
+    )

@@ -54,7 +54,12 @@ def test_profile_is_the_integral_of_its_densities(name, eps):
         assert tail == pytest.approx(expected_tail, abs=5e-4)
 
 
-SMOOTH = [GaussianHalf(1.0), SubsampledHalf(GaussianHalf(1.0), 0.03), UnsampledHalf(GaussianHalf(1.0), 0.3), AntipodalHalf(2.0, 0.03)]
+SMOOTH = [
+    GaussianHalf(1.0),
+    SubsampledHalf(GaussianHalf(1.0), 0.03),
+    UnsampledHalf(GaussianHalf(1.0), 0.3),
+    AntipodalHalf(2.0, 0.03),
+]
 
 
 @pytest.mark.parametrize("half", SMOOTH, ids=lambda h: type(h).__name__)

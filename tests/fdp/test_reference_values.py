@@ -120,7 +120,9 @@ def test_gaussians_compose_in_closed_form():
     assert three.epsilon(1e-5).upper == pytest.approx(16.675494, abs=5e-7)
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if r.mu < 10], ids=lambda r: f"table{r.table}-p{r.participation}-s{r.sigma}-B{r.batch}")
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.mu < 10], ids=lambda r: f"table{r.table}-p{r.participation}-s{r.sigma}-B{r.batch}"
+)
 def test_brackets_of_the_tables_are_narrow(row):
     step = fixed_size(gaussian(1 / row.sigma), row.batch / row.records)
     worst = compose((step, row.steps))

@@ -32,7 +32,9 @@ class FixedMechanism:
     def spend(self, plan: PrivacyPlan) -> FixedMechanism:
         """One more round of exactly this plan."""
         if plan != self.plan:
-            raise BadValue("plan", plan, "differs from the plan this budget was made for", "start a filter made for changes")
+            raise BadValue(
+                "plan", plan, "differs from the plan this budget was made for", "start a filter made for changes"
+            )
         if self.taken >= self.plan.rounds:
             raise BudgetSpent(f"all {self.plan.rounds} rounds of the plan are taken")
         return replace(self, taken=self.taken + 1)
@@ -80,6 +82,8 @@ class RenyiFilter:
     @staticmethod
     def for_target(epsilon: float, delta: float, order: float) -> RenyiFilter:
         """The largest ρ at this order that implies (ε, δ)-DP: ρ = ε − log(1/δ)/(a − 1)."""
+        order = number("order", order, 1, 128, ends="(]")
+        number("epsilon", epsilon, 0, ends="(]")
         rho = epsilon - math.log(1 / number("delta", delta, 0, 1, ends="()")) / (order - 1)
         if rho <= 0:
             raise BadValue("order", order, f"leaves no budget for ε = {epsilon:g} at δ = {delta:g}", "take a higher order")
@@ -87,7 +91,9 @@ class RenyiFilter:
 
     def spend(self, f: TradeOff, count: int = 1) -> RenyiFilter:
         if not isinstance(f, Closed):
-            raise BadValue("release", type(f).__name__, "has no Rényi divergence in closed form", "spend its elementary steps")
+            raise BadValue(
+                "release", type(f).__name__, "has no Rényi divergence in closed form", "spend its elementary steps"
+            )
         after = self.spent + whole("count", count, 1) * f.renyi(self.order)
         if after > self.rho:
             raise BudgetSpent(f"ρ would become {after:.6g}, the budget is {self.rho:.6g} at order {self.order:g}")

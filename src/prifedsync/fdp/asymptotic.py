@@ -83,9 +83,5 @@ def _cdf(threshold: Array, cumulants: tuple[float, float, float, float]) -> Arra
     mean, variance, third, fourth = cumulants
     z = (threshold - mean) / math.sqrt(variance)
     skewness, excess = third / variance**1.5, fourth / variance**2
-    correction = (
-        skewness / 6 * (z**2 - 1)
-        + excess / 24 * (z**3 - 3 * z)
-        + skewness**2 / 72 * (z**5 - 10 * z**3 + 15 * z)
-    )
+    correction = skewness / 6 * (z**2 - 1) + excess / 24 * (z**3 - 3 * z) + skewness**2 / 72 * (z**5 - 10 * z**3 + 15 * z)
     return np.asarray(ndtr(z) - np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * correction)

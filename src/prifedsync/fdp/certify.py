@@ -63,10 +63,11 @@ class OneSide:
         law = self.ordered(0.0, backward)
         if finite < 1e4 * law.slack:
             law = self.ordered(self._best_tilt(lambda t: (self._cgf(t, backward) - np.log(finite)) / t), backward)
-        # the error bound falls as ε grows: take it where ε is surely not larger than the answer
-        _, error = law.delta(law.epsilon(finite * (2.0 if sign > 0 else 1.0)))
-        target = finite - sign * error
-        return law.epsilon(target) if target > 0 else np.inf
+        # the error bound falls as ε grows: take it at δ = 2·finite, left of the answer as long as it is below finite
+        _, error = law.delta(law.epsilon(2 * finite))
+        if error >= finite:
+            return np.inf if sign > 0 else 0.0
+        return law.epsilon(finite - sign * error)
 
     @staticmethod
     def _best_tilt(cost: Callable[[float], float]) -> float:
@@ -187,7 +188,7 @@ class Certified:
         At a threshold t the line β_t + e^t(α_t − α) supports f; lowering α_t and β_t by their errors lowers the line.
         """
         t, alpha, alpha_error, beta, beta_error = self.sides[Side.PESSIMISTIC].vertices
-        q_infinite, p_infinite = self.sides[Side.PESSIMISTIC].factor.infinite
+        q_infinite, _ = self.sides[Side.PESSIMISTIC].factor.infinite
         a = np.maximum.accumulate(np.clip(alpha - alpha_error, 0.0, 1.0)[::-1])  # thresholds now fall, α rises
         b = np.maximum.accumulate(np.clip(beta - beta_error, 0.0, 1.0))[::-1]
         growth = np.exp(-np.diff(t[::-1]))  # e^(t_i − t_{i+1}) > 1
@@ -199,8 +200,8 @@ class Certified:
         meet_a = a[:-1] + share * rise
         meet_b = np.maximum(b[1:], 0.0) + weight * (1 - share)
         meet_b = np.minimum(meet_b, b[:-1]) * (1 - 1e-12)
-        start_b = min(float(b[0]), 1 - q_infinite)
-        return np.concatenate(([0.0], meet_a, [max(1 - p_infinite, a[-1])])), np.concatenate(([start_b], meet_b, [0.0]))
+        end = min(1.0, a[-1] + b[-1] * float(np.exp(min(-t[0], 700.0))))  # where the last line reaches β = 0
+        return np.concatenate(([0.0], meet_a, [end])), np.concatenate(([min(float(b[0]), 1 - q_infinite)], meet_b, [0.0]))
 
     @cached_property
     def upper_curve(self) -> tuple[Array, Array]:

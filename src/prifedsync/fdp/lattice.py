@@ -107,13 +107,13 @@ def _weights(own: Array, kept: np.ndarray, other: Array, other_kept: np.ndarray,
     if kept.size == 1:
         return np.zeros(0)
     rise, gap = np.diff(own[kept]), np.diff(kept) * step
-    left = rise / np.expm1(-gap)  # −x_k · slope of the chord that ends at node k
+    # x_k·(slope right − slope left): with −1/expm1(−g) = 1 + 1/expm1(g) rounding cancels between neighbours
+    scaled = rise / np.expm1(gap)
+    left = scaled + rise
     if not zero:  # node 0 is above the hull: the first chord comes from the other half
         here, there = kept[1] * step, other_kept[1] * step
-        below = own[kept[1]] - 1 + np.exp(-there) * (1 - other[other_kept[1]])
-        left[0] = below / np.expm1(-(here + there))
-    right = np.append(rise[1:] / np.expm1(gap[1:]), 0.0)
-    return left + right
+        left[0] = (1 - own[kept[1]] - np.exp(-there) * (1 - other[other_kept[1]])) / np.expm1(-(here + there))
+    return np.append(scaled[1:], 0.0) - left
 
 
 def _centre(fore: Array, kept_fore: np.ndarray, back: Array, kept_back: np.ndarray, step: float) -> float:
@@ -137,9 +137,9 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
         return np.minimum(delta * (1 + half.accuracy), 1.0)
     middle, middle_tail = half.at(eps[:-1] + step / 2)
     at_left, at_right = middle - middle_tail * np.expm1(-step / 2), middle - middle_tail * np.expm1(step / 2)
-    # where the line through the middle falls under δ(∞), the line through the right end, with the slope just left of
-    # it (there may be an atom), does not
-    low = np.flatnonzero(at_right < half.limit)
+    # where the line through the middle falls towards δ(∞) or under it, take the line through the right end, with the
+    # slope just left of it (there may be an atom)
+    low = np.flatnonzero(at_right - half.limit < 0.1 * (middle - half.limit))
     _, left_tail = half.at(eps[low + 1] * (1 - 1e-15))
     at_left[low] = delta[low + 1] - left_tail * np.expm1(-step)
     at_right[low] = delta[low + 1]

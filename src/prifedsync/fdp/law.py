@@ -259,9 +259,11 @@ class Law:
     def hockey_stick(self, eps: Array) -> tuple[Array, Array, Array]:
         """(Σ over l > ε of q_l(1 − e^(ε−l)), e^ε P(L > ε), error bound of the first); needs θ ≥ 0."""
         index = np.floor(eps / self.step).astype(np.int64) + 1 - self.first
-        q = np.exp(self._q_above.log_at(index) + self.log_scale)
-        tail = np.exp(eps + self._p_above.log_at(index) + self.log_scale)
-        return q - tail, tail, self._error(self.tilt, eps) + self._summing * q
+        log_q, log_tail = self._q_above.log_at(index) + self.log_scale, eps + self._p_above.log_at(index) + self.log_scale
+        q, tail = np.exp(np.minimum(log_q, 700.0)), np.exp(np.minimum(log_tail, 700.0))
+        # far left of the centre of a tilted law there is only noise, and it is positive: say "more than any δ"
+        value = np.where(log_q < 700.0, q - tail, np.inf)
+        return value, tail, self._error(self.tilt, eps) + self._summing * q
 
     def delta(self, eps: float) -> tuple[float, float]:
         """(δ over the finite losses, its error bound); needs θ ≥ 0."""
@@ -339,5 +341,7 @@ def compose(factor: Factor, tilt: float) -> Law:
     rounding = 8 * np.linalg.norm(modulus * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(modulus)
     repeated = isinstance(factor, Product) and all(count > 1 for _, count in factor.children)
     carried = coefficient * np.linalg.norm((np.sqrt(modulus) if repeated else 1.0) * np.abs(_z_minus_1(size)))
-    slack = SAFETY * float(np.sqrt(2) * (carried + UNIT * rounding)) + 4 * np.exp(LOG_OUTSIDE)
+    # masses as computed need not sum to one to the last bit; whatever is missing or too much counts in full
+    drift = sum(abs(factor.cgf(end) - np.log1p(-gone)) for end, gone in zip((0.0, -1.0), factor.infinite, strict=True))
+    slack = SAFETY * float(np.sqrt(2) * (carried + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
     return Law(first, factor.step, tilt, log_scale, np.maximum(weights, 0.0), slack)

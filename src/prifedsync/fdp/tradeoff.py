@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -176,10 +176,6 @@ class Closed(TradeOff):
     def kinks(self) -> frozenset[float]:
         return frozenset(k for k in (self.pair.forward.kink, self.pair.backward.kink) if k is not None)
 
-    @property
-    def tolerance(self) -> float:
-        return 1e-6
-
     def profile(self, side: Side) -> Profile:
         return self.pair
 
@@ -226,16 +222,18 @@ class Closed(TradeOff):
         target, half = _probability("delta", delta), self.pair.worse()
 
         def solve(scale: float) -> float:
-            """ε with δ(ε)·scale = target, by bisection."""
+            """ε with δ(∞) + (δ(ε) − δ(∞))·scale = target, by bisection."""
 
             def above(eps: float) -> bool:
-                return float(half.at(np.array([eps]))[0][0]) * scale > target
+                return half.limit + (float(half.at(np.array([eps]))[0][0]) - half.limit) * scale > target
 
-            if half.limit * scale > target:
+            if half.limit > target:
                 return float("inf")
             if not above(0.0):
                 return 0.0
-            low, high = 0.0, reach(half, target * 1e-3)
+            low, high = 0.0, 1e-3
+            while above(high):
+                low, high = high, 2 * high
             for _ in range(200):
                 middle = (low + high) / 2
                 low, high = (middle, high) if above(middle) else (low, middle)
@@ -255,23 +253,23 @@ class Closed(TradeOff):
         E_P[(dQ/dP)^a] for the pessimistic discrete pair, whose likelihood ratio is a mean-preserving spread of the true
         one; its lattice reaches as far as the order needs.
         """
-        order = number("order", order, 1, 128, ends="(]")
-        half = self.pair.worse()
-        if half.limit > 0:
-            return float("inf")
-        far = 2.0
-        while float(half.at(np.array([far]))[0][0]) > 1e-300:
-            far *= 1.1
-        eps = np.linspace(0.0, far, 400_000)
-        values = half.at(eps)[0] * (1 + half.accuracy)
-        pair = masses(values, values, float(eps[1]), Side.PESSIMISTIC)
-        losses = pair.losses(float(eps[1]))
-        with np.errstate(divide="ignore"):
-            terms = np.where(losses >= 0, np.log(pair.q), np.log(pair.p) + losses) + (order - 1) * losses
-        if half.kink is None and not isinstance(half, UnsampledHalf) and terms[-2] > terms.max() - 40:
-            raise BadValue("order", order, "is too high for this mechanism in double precision", "take a lower order")
-        peak = float(terms.max())
-        return (peak + float(np.log(np.exp(terms - peak).sum()))) / (order - 1) * (1 + 1e-12)
+        return _renyi(self.pair.worse(), number("order", order, 1, 128, ends="(]"))
+
+
+@lru_cache(maxsize=256)
+def _renyi(half: Half, order: float) -> float:
+    if half.limit > 0:
+        return float("inf")
+    eps = np.linspace(0.0, reach(half, 1e-300), 50_000)
+    values = half.at(eps)[0] * (1 + half.accuracy)
+    pair = masses(values, values, float(eps[1]), Side.PESSIMISTIC)
+    losses = pair.losses(float(eps[1]))
+    with np.errstate(divide="ignore"):
+        terms = np.where(losses >= 0, np.log(pair.q), np.log(pair.p) + losses) + (order - 1) * losses
+    if terms[-2] > terms.max() - 40 and float(half.at(eps[-2:-1])[0][0]) > 0:  # the integral goes on past underflow
+        raise BadValue("order", order, "is too high for this mechanism in double precision", "take a lower order")
+    peak = float(terms.max())
+    return (peak + float(np.log(np.exp(terms - peak).sum()))) / (order - 1) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -307,9 +305,7 @@ def laplace(scale: float) -> TradeOff:
 
 def epsilon_delta(epsilon: float, delta: float) -> TradeOff:
     """f_{ε,δ}: the trade-off function equivalent to (ε, δ)-DP."""
-    return Closed(
-        both_ways(EpsilonDeltaHalf(number("epsilon", epsilon, 0, 600), number("delta", delta, 0, 1)))
-    )
+    return Closed(both_ways(EpsilonDeltaHalf(number("epsilon", epsilon, 0, 600), number("delta", delta, 0, 1))))
 
 
 identity: TradeOff = epsilon_delta(0.0, 0.0)  # 1 − α: nothing leaks
@@ -533,10 +529,6 @@ class Maximum(Numeric):
     @property
     def steps(self) -> int:
         return 1
-
-    @property
-    def tolerance(self) -> float:
-        return max(self.f.tolerance, self.g.tolerance)
 
     def factor(self, step: float, side: Side) -> Factor:
         pairs = self.f.profile(side), self.g.profile(side)

@@ -36,7 +36,9 @@ def lines(honest: TradeOff, worst_case: TradeOff, mu_paper: float | None) -> tup
         found.append(Line("certified, if others choose who takes part", alpha, worst_case(alpha), WARN, "solid"))
     found.append(Line(CERTIFIED, alpha, honest(alpha), ACCENT, "solid"))
     if mu_paper is not None and np.isfinite(mu_paper):
-        found.append(Line(f"paper, asymptotic (no bound): μ = {mu_paper:.2f}", alpha, gaussian(mu_paper)(alpha), INK, "dash"))
+        found.append(
+            Line(f"paper, asymptotic (no bound): μ = {mu_paper:.2f}", alpha, gaussian(mu_paper)(alpha), INK, "dash")
+        )
     return tuple(found)
 
 
