@@ -13,7 +13,7 @@ from prifedsync.accounting import (
     strong,
     weak,
 )
-from prifedsync.fdp import BadValue, Answer, compose, fixed_size, gaussian, laplace, participating, poisson_gaussian
+from prifedsync.fdp import Answer, BadValue, compose, fixed_size, gaussian, laplace, participating, poisson_gaussian
 
 
 def steps(**changed):

@@ -45,6 +45,16 @@ def test_no_mass_is_lost_or_made(name, side):
     np.testing.assert_allclose(pair.p, pair.q * np.exp(-pair.losses(STEP)), rtol=1e-9, atol=1e-300)
 
 
+@pytest.mark.parametrize("step", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("name", ["fixed-size", "poisson add/remove", "poisson replace"])
+def test_rounding_does_not_add_up_over_the_nodes(name, step):
+    """A million compositions multiply whatever is missing from one step: it must be a few units in the last place."""
+    for side in Side:
+        pair = discretise(PAIRS[name], step, side)
+        assert abs(pair.q.sum() + pair.q_infinite - 1) < 3e-15
+        assert abs(pair.p.sum() + pair.p_infinite - 1) < 3e-15
+
+
 def test_fine_lattices_leave_no_spurious_mass():
     """Second differences of δ ≈ 1 for ε < 0 would leave 2e−6 of mass a step at this lattice."""
     for side in Side:

@@ -1,4 +1,4 @@
-"""Numbers known from elsewhere: closed forms, binomial sums, other accountants, Monte Carlo. Each must lie in our bracket."""
+"""Numbers known from elsewhere: closed forms, binomial sums, other accountants, Monte Carlo. Each lies in our bracket."""
 
 import numpy as np
 import pytest

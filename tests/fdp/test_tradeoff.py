@@ -95,6 +95,26 @@ def test_minimum_and_maximum():
     assert np.all(high.upper(grid) >= np.maximum(f(grid), g(grid)) - 1e-9)
 
 
+def test_maximum_with_a_very_large_loss():
+    claimed = maximum(gaussian(40.0), epsilon_delta(0.0, 0.0025)).total_variation()
+    assert claimed.lower <= 0.0025 <= claimed.upper
+    assert claimed.width < 1e-6
+
+
+@pytest.mark.parametrize("count", [3534, 200_000])
+def test_brackets_of_mu_are_nested_and_the_same_by_both_ways_of_computing(count):
+    """μ looks at α up to 1 − 1e−5, where β may be 1e−20: any bias of the law shows there first."""
+    step = fixed_size(gaussian(1.0), 16 / 600 if count < 10_000 else 0.002)
+    brackets = [compose((step, count), tolerance=tolerance).mu() for tolerance in (1e-3, 1e-4, 2e-5)]
+    both_orders = compose((step, count))
+    both_orders.certified.symmetric = False  # compute the law under P on its own instead of mirroring
+    brackets.append(both_orders.mu())
+    for one in brackets:
+        for other in brackets:
+            assert one.lower <= other.upper
+    assert brackets[2].width < 1e-5
+
+
 def test_comparison_says_yes_no_or_undecided():
     assert gaussian(1.0).at_least(gaussian(1.1)) is Answer.YES
     assert gaussian(1.1).at_least(gaussian(1.0)) is Answer.NO

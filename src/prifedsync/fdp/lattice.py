@@ -87,7 +87,7 @@ def _scan(values: Array, kept: np.ndarray, step: float) -> np.ndarray:
     for node in kept.tolist():
         while len(stack) > 1:
             last, before = stack[-1], stack[-2]
-            right = (values[node] - values[last]) / expm1((node - last) * step)
+            right = (values[node] - values[last]) / expm1(min((node - last) * step, 700.0))
             if right + (values[last] - values[before]) / expm1((before - last) * step) >= 0:
                 break
             stack.pop()
@@ -108,12 +108,12 @@ def _weights(own: Array, kept: np.ndarray, other: Array, other_kept: np.ndarray,
         return np.zeros(0)
     rise, gap = np.diff(own[kept]), np.diff(kept) * step
     # x_k·(slope right − slope left): with −1/expm1(−g) = 1 + 1/expm1(g) rounding cancels between neighbours
-    scaled = rise / np.expm1(gap)
+    scaled = rise / np.expm1(np.minimum(gap, 700.0))
     left = scaled + rise
     if not zero:  # node 0 is above the hull: the first chord comes from the other half
         here, there = kept[1] * step, other_kept[1] * step
         left[0] = (1 - own[kept[1]] - np.exp(-there) * (1 - other[other_kept[1]])) / np.expm1(-(here + there))
-    return np.append(scaled[1:], 0.0) - left
+    return np.asarray(np.append(scaled[1:], 0.0) - left)
 
 
 def _centre(fore: Array, kept_fore: np.ndarray, back: Array, kept_back: np.ndarray, step: float) -> float:
@@ -134,7 +134,7 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
     eps = np.arange(size) * step
     delta, _ = half.at(eps)
     if side is Side.PESSIMISTIC:
-        return np.minimum(delta * (1 + half.accuracy), 1.0)
+        return np.asarray(np.minimum(delta * (1 + half.accuracy), 1.0))
     middle, middle_tail = half.at(eps[:-1] + step / 2)
     at_left, at_right = middle - middle_tail * np.expm1(-step / 2), middle - middle_tail * np.expm1(step / 2)
     # where the line through the middle falls towards δ(∞) or under it, take the line through the right end, with the
@@ -146,4 +146,4 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
     values = np.append(at_left, at_right[-1])
     values[1:-1] = np.minimum(at_left[1:], at_right[:-1])
     # past the last node the value stays what it is there, so it must not exceed δ(∞): lower all by the (tiny) excess
-    return np.maximum(values - (values[-1] - half.limit), half.limit) * (1 - half.accuracy)
+    return np.asarray(np.maximum(values - (values[-1] - half.limit), half.limit) * (1 - half.accuracy))

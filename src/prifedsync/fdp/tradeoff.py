@@ -184,7 +184,7 @@ class Closed(TradeOff):
 
     def upper(self, alpha: float | Array) -> Array:
         levels = _levels(alpha)
-        return np.minimum(self._best_line(levels, -1.0) + 1e-12, 1 - levels)
+        return np.asarray(np.minimum(self._best_line(levels, -1.0) + 1e-12, 1 - levels))
 
     def _best_line(self, alpha: Array, sign: float) -> Array:
         """sup over ε of 1 − δ(ε) − e^ε α, found where P(L > ε) passes α; δ moved by its rounding error times `sign`."""
@@ -539,7 +539,7 @@ class Maximum(Numeric):
 
 def _smaller(values: list[Array]) -> Array:
     size = max(v.size for v in values)
-    return np.min([np.pad(v, (0, size - v.size), mode="edge") for v in values], axis=0)
+    return np.asarray(np.min([np.pad(v, (0, size - v.size), mode="edge") for v in values], axis=0))
 
 
 @dataclass(frozen=True)
