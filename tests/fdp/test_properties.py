@@ -18,6 +18,8 @@ from prifedsync.fdp import (
     participating,
     poisson_gaussian,
 )
+from prifedsync.fdp.certify import OneSide
+from prifedsync.fdp.lattice import Side
 
 COARSE = 0.02
 GRID = np.concatenate(([1e-6, 1e-4, 1e-3], np.linspace(0.01, 0.99, 33), [0.999, 1 - 1e-6]))
@@ -67,7 +69,8 @@ def test_a_count_of_n_is_n_times(f, n):
     assert overlap(nested, once)
     more = compose((f, n + 1), tolerance=COARSE)
     assert all(more.delta(eps).upper >= once.delta(eps).lower for eps in EPSILONS)
-    assert more.total_variation().lower > once.total_variation().lower
+    two_more = compose((f, n + 2), tolerance=COARSE)  # randomised response gains nothing from an even count
+    assert two_more.total_variation().lower > once.total_variation().lower
 
 
 @quick
@@ -108,19 +111,33 @@ def test_a_rate_or_share_of_one_changes_nothing(mu):
 
 
 @quick
-@given(elementary, st.integers(1, 60), st.floats(0.2, 0.9))
-def test_refining_never_leaves_the_old_bracket(f, count, share):
-    for build in (lambda tol: compose((f, count), tolerance=tol),
-                  lambda tol: compose((participating(f, share), count), tolerance=tol)):  # fmt: skip
-        coarse, fine = build(0.05), build(0.002)
-        for eps in EPSILONS:
-            old, new = coarse.delta(eps), fine.delta(eps)
-            assert old.lower <= old.upper
-            assert new.lower <= new.upper
-            assert new.upper <= old.upper + 1e-9
-            assert new.lower >= old.lower - 1e-9
-        assert coarse.mu().lower <= fine.mu().upper
-        assert fine.mu().lower <= coarse.mu().upper
+@given(elementary, st.integers(4, 60), st.floats(0.2, 1.0))
+def test_refining_the_lattice_never_leaves_the_old_bracket(f, count, share):
+    """Each a composition: the optimistic law of a single step touches δ at points that a finer lattice misses."""
+    run = compose((participating(f, share), count))
+    _, variance = run.factor(0.01, Side.PESSIMISTIC).moments(0.0)
+    coarse_step = max(0.002, float(np.sqrt(variance)) / 15)
+
+    def bracket(step, eps, backward):
+        ends = {side: OneSide(run.factor(step, side), run.symmetric).delta(eps, backward) for side in Side}
+        (low, low_error), (high, high_error) = ends[Side.OPTIMISTIC], ends[Side.PESSIMISTIC]
+        return low - low_error, high + high_error
+
+    for eps in EPSILONS:
+        for backward in (False, True):
+            old, new = bracket(coarse_step, eps, backward), bracket(coarse_step / 4, eps, backward)
+            assert old[0] <= new[0] + 1e-9
+            assert new[0] <= new[1]
+            assert new[1] <= old[1] + 1e-9
+
+
+@quick
+@given(elementary, st.integers(1, 60))
+def test_brackets_of_any_tolerance_meet(f, count):
+    coarse, fine = compose((f, count), tolerance=0.05), compose((f, count), tolerance=0.002)
+    assert overlap(coarse, fine)
+    assert coarse.mu().lower <= fine.mu().upper
+    assert fine.mu().lower <= coarse.mu().upper
 
 
 @quick

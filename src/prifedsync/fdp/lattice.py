@@ -121,7 +121,7 @@ def _centre(fore: Array, kept_fore: np.ndarray, back: Array, kept_back: np.ndarr
     taken = fore[0]
     for own, kept in ((fore, kept_fore), (back, kept_back)):
         if kept.size > 1:
-            taken += (own[0] - own[kept[1]]) / np.expm1(kept[1] * step)
+            taken += (own[0] - own[kept[1]]) / np.expm1(min(kept[1] * step, 700.0))
     return float(1 - taken) if 1 - taken > -1e-15 * (1 + 1 / step) else -1.0
 
 

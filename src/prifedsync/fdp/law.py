@@ -311,15 +311,16 @@ class Suffix:
 
 def window(factor: Factor, tilt: float) -> tuple[int, int]:
     """First node and FFT length that hold all but 2·e^LOG_OUTSIDE of the tilted law."""
-    _, variance = factor.moments(tilt)
+    mean, variance = factor.moments(tilt)
     low, high = factor.support
     if variance > 0:
-        centre, scale = factor.cgf(tilt), np.sqrt(-2 * LOG_OUTSIDE / variance)
+        # a strong tilt leaves one atom and a variance of rounding: look no closer than a thousandth of a step
+        centre, scale = factor.cgf(tilt), np.sqrt(-2 * LOG_OUTSIDE / max(variance, (1e-3 * factor.step) ** 2))
         for t in scale * 2.0 ** np.arange(-4, 2):
             high = min(high, (factor.cgf(tilt + t) - centre - LOG_OUTSIDE) / t)
             low = max(low, -(factor.cgf(tilt - t) - centre - LOG_OUTSIDE) / t)
     else:
-        low = high = factor.moments(tilt)[0]
+        low = high = mean
     first = int(np.floor(low / factor.step)) - 1
     size = fft.next_fast_len(int(np.ceil(high / factor.step)) - first + 2, real=True)
     return first, size
