@@ -17,10 +17,10 @@ demo: setup
 	$(BIN)/prifedsync account --records 600 --batch 16 --noise-multiplier 2 --local-steps 38 --rounds 93 --sampling fixed --clients 100
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-slow: setup
-	$(BIN)/python -m pytest -n 2 -m slow -q
+	PRIFEDSYNC_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fdp/test_properties.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

@@ -1,5 +1,6 @@
 """Laws that hold for every trade-off function, on coarse lattices so that they stay fast."""
 
+import os
 from math import comb
 
 import numpy as np
@@ -32,7 +33,8 @@ elementary = st.one_of(
     st.tuples(st.floats(0.2, 2.0), rates).map(lambda pair: fixed_size(gaussian(pair[0]), pair[1])),
     st.tuples(st.floats(0.6, 4.0), rates, st.sampled_from(Neighbours)).map(lambda args: poisson_gaussian(*args)),
 )
-quick = settings(max_examples=25, deadline=None)
+EXAMPLES = int(os.environ.get("PRIFEDSYNC_EXAMPLES", "0"))  # `make test-slow` looks at many fresh ones
+quick = settings(max_examples=EXAMPLES or 25, deadline=None, derandomize=not EXAMPLES)
 
 
 def overlap(f: TradeOff, g: TradeOff) -> bool:

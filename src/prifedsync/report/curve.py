@@ -85,7 +85,7 @@ def _html(curves: tuple[Line, ...], note: str, path: Path) -> None:
             hovertemplate="α = %{x:.3g}<br>β ≥ %{y:.4g}",
             **shade,
         )
-    axis = {"range": [0, 1], "showgrid": True, "gridcolor": "#e5e7eb", "zeroline": False}
+    axis = {"range": [0, 1], "showgrid": True, "gridcolor": "#e5e7eb", "zeroline": False, "constrain": "domain"}
     figure.update_layout(
         title={"text": f"{TITLE}<br><sup>{note}</sup>"},
         xaxis={**axis, "title": X_LABEL},
