@@ -196,12 +196,14 @@ def _plan(
     from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
     from .fdp import BadValue
 
-    if batch != "full" and not batch.lstrip("-").isdigit():
-        raise BadValue("batch", batch, "must be a whole number or 'full'")
+    try:
+        size: int | Literal["full"] = "full" if batch == "full" else int(batch)
+    except ValueError:
+        raise BadValue("batch", batch, "must be a whole number or 'full'") from None
     mechanism = NoisySteps(
         noise_multiplier=noise_multiplier,
         records=records,
-        batch="full" if batch == "full" else int(batch),
+        batch=size,
         local_steps=local_steps,
         sampling=Sampling(sampling),
     )
@@ -275,6 +277,9 @@ def main() -> None:
         sys.exit(command.main(standalone_mode=False))
     except (click.UsageError, BadValue) as error:
         print(f"prifedsync: {error.format_message() if isinstance(error, click.UsageError) else error}", file=sys.stderr)
+        sys.exit(2)
+    except (OverflowError, MemoryError) as error:
+        print(f"prifedsync: these numbers are beyond what can be computed: {error}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
         print("prifedsync: interrupted", file=sys.stderr)

@@ -8,7 +8,7 @@ from math import log
 from typing import Literal
 
 from ..fdp import BadValue, TradeOff
-from ..fdp.tradeoff import LEAST_NOISE
+from ..fdp.constructors import LEAST_NOISE
 from ..fdp.values import number
 from .mechanisms import NoisySteps
 from .plan import Participation, PrivacyPlan
@@ -37,6 +37,7 @@ class Target:
             raise BadValue("target", self.kind, "must be epsilon, mu or advantage")
         number(f"target_{self.kind}", self.value, 0, 1 if self.kind == "advantage" else 1e3, ends="()")
         number("delta", self.delta, 0, 1, ends="()")
+        number("alpha_min", self.alpha_min, 1e-9, 0.1)
 
     def spent(self, f: TradeOff) -> float:
         """The certified upper bound of f in the target's own unit."""

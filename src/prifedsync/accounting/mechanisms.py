@@ -7,9 +7,10 @@ from enum import Enum
 from typing import Literal
 
 from ..fdp import BadValue, Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
-from ..fdp.tradeoff import LEAST_NOISE
-from ..fdp.values import number, whole
+from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
+from ..fdp.values import choice, number, whole
 
+MOST_STEPS = 10**9
 NO_NOISE = "a plan without enough noise has no guarantee: train non-privately and say so"
 
 
@@ -39,9 +40,10 @@ class NoisySteps:
     clip_margin: float = 0.0
 
     def __post_init__(self) -> None:
-        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, remedy=NO_NOISE)
-        whole("records", self.records, 1)
-        whole("local_steps", self.local_steps, 1)
+        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
+        whole("records", self.records, 1, 10**12)
+        whole("local_steps", self.local_steps, 1, MOST_STEPS)
+        choice("sampling", self.sampling, Sampling)
         number("clip_norm", self.clip_norm, 0, ends="(]")
         number("clip_margin", self.clip_margin, 0, 1)
         if self.batch != "full":
@@ -61,6 +63,7 @@ class NoisySteps:
 
         Under replace-one the clipped sum moves by at most 2·clip_norm, under add/remove by clip_norm.
         """
+        choice("neighbours", neighbours, Neighbours)
         spread = self.noise_multiplier / (1 + self.clip_margin)
         if self.sampling is Sampling.FIXED and self.rate < 1:
             if neighbours is Neighbours.ADD_REMOVE:
@@ -90,7 +93,7 @@ class OutputPerturbation:
     noise: Literal["gaussian", "laplace"] = "gaussian"
 
     def __post_init__(self) -> None:
-        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, remedy=NO_NOISE)
+        number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
         number("clip_norm", self.clip_norm, 0, ends="(]")
         if self.noise not in ("gaussian", "laplace"):
             raise BadValue("noise", self.noise, "must be gaussian or laplace")

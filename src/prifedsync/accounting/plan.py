@@ -9,8 +9,8 @@ from typing import Literal
 
 from ..fdp import BadValue, Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
-from ..fdp.values import number, whole
-from .mechanisms import NoisySteps, OutputPerturbation
+from ..fdp.values import choice, number, whole
+from .mechanisms import MOST_STEPS, NoisySteps, OutputPerturbation
 
 Participation = Literal["honest", "adversarial"]
 
@@ -29,10 +29,10 @@ class PrivacyPlan:
     neighbours: Neighbours = Neighbours.REPLACE
 
     def __post_init__(self) -> None:
-        whole("rounds", self.rounds, 1)
+        per_round = self.mechanism.local_steps if isinstance(self.mechanism, NoisySteps) else 1
+        whole("rounds", self.rounds, 1, MOST_STEPS // per_round, remedy=f"at most {MOST_STEPS:g} steps are accounted")
         number("participation", self.participation, 0, 1, ends="(]", remedy="a client that never takes part needs no plan")
-        if not isinstance(self.neighbours, Neighbours):
-            raise BadValue("neighbours", self.neighbours, "must be replace or add-remove")
+        choice("neighbours", self.neighbours, Neighbours)
         self.mechanism.one_round(self.neighbours)  # refuses what cannot be accounted
 
     def one_round(self) -> tuple[tuple[TradeOff, int], ...]:
@@ -75,7 +75,10 @@ class PrivacyPlan:
 
 def weak(plans: Iterable[PrivacyPlan]) -> TradeOff:
     """Weak federated f-DP (`def:privacy_weak`): what one client can learn of one record of any other client."""
-    return reduce(minimum, (plan.guarantee() for plan in dict.fromkeys(plans)))
+    distinct = tuple(dict.fromkeys(plans))
+    if not distinct:
+        raise BadValue("plans", distinct, "must name at least one client")
+    return reduce(minimum, (plan.guarantee() for plan in distinct))
 
 
 def strong(plans: Iterable[PrivacyPlan]) -> TradeOff:

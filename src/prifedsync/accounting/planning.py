@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..fdp import BadValue
+from ..fdp.values import whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
 from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
@@ -80,9 +81,11 @@ def read_sizes(path: Path) -> dict[str, int]:
             client, records = row["client"], row["records"]
             if client in sizes:
                 raise BadValue("sizes", path, f"names client {client} twice, the second time in line {line}")
-            if not (records or "").strip().isdigit() or int(records) == 0:
-                raise BadValue("sizes", path, f"says records = {records} in line {line}", "it must be a positive number")
-            sizes[client] = int(records)
+            try:
+                sizes[client] = whole("records", int(records), 1)
+            except (TypeError, ValueError):
+                rule = f"says records = {records} in line {line}"
+                raise BadValue("sizes", path, rule, "it must be a positive whole number") from None
     if not sizes:
         raise BadValue("sizes", path, "has no clients")
     return sizes

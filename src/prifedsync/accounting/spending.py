@@ -13,9 +13,11 @@ import math
 from dataclasses import dataclass, replace
 
 from ..fdp import BadValue, TradeOff, gaussian
-from ..fdp.tradeoff import Closed, Gaussian
+from ..fdp.closed import Closed, Gaussian
 from ..fdp.values import number, whole
 from .plan import PrivacyPlan
+
+ROUNDING = 1e-12  # a hundred times 0.1 must fit a budget of 1; the guarantee reported is wider by as much
 
 
 class BudgetSpent(Exception):
@@ -28,6 +30,9 @@ class FixedMechanism:
 
     plan: PrivacyPlan
     taken: int = 0
+
+    def __post_init__(self) -> None:
+        whole("taken", self.taken, 0, self.plan.rounds)
 
     def spend(self, plan: PrivacyPlan) -> FixedMechanism:
         """One more round of exactly this plan."""
@@ -53,18 +58,19 @@ class GaussianFilter:
 
     def __post_init__(self) -> None:
         number("mu", self.mu, 0, ends="(]")
+        number("spent", self.spent, 0, self.mu**2 * (1 + ROUNDING))
 
     def spend(self, f: TradeOff, count: int = 1) -> GaussianFilter:
         if not isinstance(f, Gaussian):
             raise BadValue("release", type(f).__name__, "is not a plain Gaussian one", "use a RenyiFilter")
         after = self.spent + whole("count", count, 1) * f.mu().upper ** 2
-        if after > self.mu**2 * (1 + 1e-12):
+        if after > self.mu**2 * (1 + ROUNDING):
             raise BudgetSpent(f"μ would become {math.sqrt(after):.6g}, the budget is {self.mu:g}")
         return replace(self, spent=after)
 
     def guarantee(self) -> TradeOff:
         """The whole budget: what may be reported whenever spending stops."""
-        return gaussian(self.mu)
+        return gaussian(self.mu * (1 + ROUNDING))
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class RenyiFilter:
     def __post_init__(self) -> None:
         number("order", self.order, 1, 128, ends="(]")
         number("rho", self.rho, 0, ends="(]")
+        number("spent", self.spent, 0, self.rho)
 
     @staticmethod
     def for_target(epsilon: float, delta: float, order: float) -> RenyiFilter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
@@ -114,21 +115,22 @@ def finite(value: float | None) -> float | None:
 
 def up(value: float, digits: int = 4) -> str:
     """The value rounded up to so many significant digits: the safe side of a privacy loss."""
-    return _rounded(value, digits, math.ceil)
+    return _rounded(value, digits, ROUND_CEILING)
 
 
 def down(value: float, digits: int = 4) -> str:
-    return _rounded(value, digits, math.floor)
+    return _rounded(value, digits, ROUND_FLOOR)
 
 
 def percent_up(share: float) -> str:
     """A share as a percentage, rounded up to one decimal."""
-    return f"{min(100.0, math.ceil(round(share * 1000, 9)) / 10):.1f} %"
+    return f"{min(Decimal(100), (Decimal(share) * 100).quantize(Decimal('0.1'), ROUND_CEILING))} %"
 
 
-def _rounded(value: float, digits: int, towards: object) -> str:
-    if not math.isfinite(value) or value == 0:
-        return "∞" if math.isinf(value) else "0"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    decimals = max(0, -math.floor(math.log10(unit) + 0.5))
-    return f"{towards(value / unit) * unit:.{decimals}f}"  # type: ignore[operator]
+def _rounded(value: float, digits: int, towards: str) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    exact = Decimal(value)  # every double is a decimal number; nothing is lost before it is rounded
+    if exact == 0:
+        return "0"
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), towards):f}"

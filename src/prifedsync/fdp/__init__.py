@@ -1,9 +1,6 @@
 """f-differential privacy in numbers: trade-off functions, subsampling, mixtures, composition. numpy and scipy only."""
 
-from .tradeoff import (
-    Answer,
-    Neighbours,
-    TradeOff,
+from .constructors import (
     compose,
     epsilon_delta,
     fixed_size,
@@ -17,7 +14,8 @@ from .tradeoff import (
     participating,
     poisson_gaussian,
 )
-from .values import BadValue, Bound
+from .tradeoff import Answer, TradeOff
+from .values import BadValue, Bound, Neighbours
 
 __all__ = [
     "Answer",

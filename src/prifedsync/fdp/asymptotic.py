@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from .closed import Closed
 from .lattice import Side, discretise
-from .tradeoff import Closed, Neighbours
-from .values import Array, BadValue, number, whole
+from .values import Array, BadValue, Neighbours, choice, number, whole
 
 
 def clt_fixed_size(sigma: float, rate: float, steps: int) -> float:
@@ -33,7 +33,11 @@ def clt_poisson(noise_multiplier: float, rate: float, steps: int, neighbours: Ne
     spread, rate = number("noise_multiplier", noise_multiplier, 0, ends="(]"), number("rate", rate, 0, 1, ends="(]")
     if spread < 0.04:
         return math.inf
-    chi = 4 * math.sinh(spread**-2) if neighbours is Neighbours.REPLACE else math.expm1(spread**-2)
+    chi = (
+        4 * math.sinh(spread**-2)
+        if choice("neighbours", neighbours, Neighbours) is Neighbours.REPLACE
+        else math.expm1(spread**-2)
+    )
     return rate * math.sqrt(whole("steps", steps, 0) * chi)
 
 

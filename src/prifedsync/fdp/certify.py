@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 from scipy.special import ndtri
 
-from .lattice import Side
+from .lattice import LatticeTooLong, Side
 from .law import Factor, Law, compose, window
 from .values import Array, Bound
 
-MAX_SIZE = 1 << 22  # FFT length beyond which a wider bracket is accepted instead
+MAX_SIZE = 1 << 21  # FFT length beyond which a wider bracket is accepted instead
 CURVE_POINTS = 16_000  # thresholds at which a curve is written down
 TYPICAL_DELTA = 1e-5  # where the bracket asked for is checked
 Build = Callable[[float, Side], Factor]
@@ -35,6 +36,8 @@ class OneSide:
     def law(self, tilt: float) -> Law:
         if tilt not in self._laws:
             mirror = self._laws.get(-1 - tilt) if self.symmetric else None
+            for other in set(self._laws) - {0.0, -1.0}:  # laws are large: keep the two plain ones and the last tilted one
+                del self._laws[other]
             self._laws[tilt] = mirror.mirrored if mirror else compose(self.factor, tilt)
         return self._laws[tilt]
 
@@ -51,7 +54,7 @@ class OneSide:
         """(δ, error bound), tilted to where the answer lies if the plain law cannot resolve it."""
         value, error = self.ordered(0.0, backward).delta(eps)
         if value < 1e4 * error and eps > 0:
-            tilt = self._best_tilt(lambda t: self._cgf(t, backward) - t * eps)
+            tilt = self._best_tilt(lambda t: self._cgf(t, backward) - t * eps, backward)
             value, error = min((value, error), self.ordered(tilt, backward).delta(eps), key=lambda pair: pair[1])
         return max(value, 0.0) + self.infinite(backward), error
 
@@ -62,40 +65,51 @@ class OneSide:
             return np.inf
         law = self.ordered(0.0, backward)
         if finite < 1e4 * law.slack:
-            law = self.ordered(self._best_tilt(lambda t: (self._cgf(t, backward) - np.log(finite)) / t), backward)
+            tilt = self._best_tilt(lambda t: (self._cgf(t, backward) - np.log(finite)) / t, backward)
+            law = self.ordered(tilt, backward)
         # the error bound falls as ε grows: take it at δ = 2·finite, left of the answer as long as it is below finite
-        _, error = law.delta(law.epsilon(2 * finite))
+        _, error = law.delta(law.epsilon(2 * finite)[0])
+        low_end, high_end = self.factor.support
+        ceiling = max(0.0, -low_end if backward else high_end)  # no finite loss exceeds it
         if error >= finite:
-            return np.inf if sign > 0 else 0.0
-        return law.epsilon(finite - sign * error)
+            return ceiling if sign > 0 else 0.0
+        return min(ceiling, law.epsilon(finite - sign * error)[1 if sign > 0 else 0])
 
-    @staticmethod
-    def _best_tilt(cost: Callable[[float], float]) -> float:
+    def _affordable(self, tilt: float) -> bool:
+        return window(self.factor, tilt)[1] <= MAX_SIZE
+
+    def _best_tilt(self, cost: Callable[[float], float], backward: bool) -> float:
+        """The tilt of least cost, or none at all if its law would be too long."""
         tilts = 2.0 ** np.arange(-6, 12.5, 0.5)
-        return float(tilts[int(np.argmin([cost(t) for t in tilts]))])
-
-    def _curve_laws(self) -> list[Law]:
-        overlap = -self.factor.cgf(-0.5)  # −log of the Bhattacharyya coefficient: large if the two laws are far apart
-        parts = 1 if overlap < 3 else 2 if overlap < 12 else 4 if overlap < 50 else 8
-        return [self.law(-i / parts) for i in range(parts + 1)]
+        best = float(tilts[int(np.argmin([cost(t) for t in tilts]))])
+        return best if self._affordable(-1 - best if backward and not self.symmetric else best) else 0.0
 
     @cached_property
     def vertices(self) -> tuple[Array, Array, Array, Array, Array]:
         """(t, α, its error, β, its error) at thresholds t rising in equal steps, each a node."""
-        laws = self._curve_laws()
-        first = min(law.first for law in laws) - 1
-        last = max(law.first + law.weights.size for law in laws)
-        node = np.arange(first, last + 1, max(1, (last - first) // CURVE_POINTS))
-        alpha, alpha_error = _least_error([law.p_above(node) for law in laws])
-        beta, beta_error = _least_error([law.q_up_to(node) for law in laws])
+        overlap = -self.factor.cgf(-0.5)  # −log of the Bhattacharyya coefficient: large if the two laws are far apart
+        parts = 1 if overlap < 3 else 2 if overlap < 12 else 4
+        tilts = [-i / parts for i in range(parts + 1) if i in (0, parts) or self._affordable(-i / parts)]
+        windows = [window(self.factor, tilt) for tilt in tilts]
+        first, last = min(start for start, _ in windows) - 1, max(start + size for start, size in windows)
+        if self.symmetric:
+            first, last = min(first, -last), max(last, -first)
+        even = np.arange(first, last + 1, max(1, (last - first) // CURVE_POINTS))
+        dense = np.unique(
+            np.rint(np.geomspace(1, max(last, -first), 2000)).astype(np.int64)
+        )  # near 0, where rare events are
+        node = np.unique(np.concatenate((even, -dense, [0], dense)))
+        alpha = alpha_error = beta = beta_error = np.full(node.size, np.inf)
+        for tilt in tilts:
+            law = self.law(tilt)
+            alpha, alpha_error = _better(alpha, alpha_error, *law.p_above(node))
+            beta, beta_error = _better(beta, beta_error, *law.q_up_to(node))
         return node * self.factor.step, alpha, alpha_error, beta, beta_error
 
 
-def _least_error(candidates: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    values, errors = (np.array(part) for part in zip(*candidates, strict=True))
-    best = np.argmin(errors, axis=0)
-    column = np.arange(best.size)
-    return values[best, column], errors[best, column]
+def _better(value: Array, error: Array, new_value: Array, new_error: Array) -> tuple[Array, Array]:
+    """At each place whichever has the smaller error."""
+    return np.where(new_error < error, new_value, value), np.minimum(new_error, error)
 
 
 @dataclass(eq=False)
@@ -112,16 +126,17 @@ class Certified:
     def sides(self) -> dict[Side, OneSide]:
         step, full = self._first_step()
         last_width = np.inf
-        while True:
+        for attempt in count():
             sides = {side: OneSide(self.build(step, side), self.symmetric) for side in Side}
             high = sides[Side.PESSIMISTIC].epsilon(TYPICAL_DELTA, False, 1.0)
             low = sides[Side.OPTIMISTIC].epsilon(TYPICAL_DELTA, False, -1.0)
             width, asked = Bound(low, high).width, self._asked(high)
             # a bracket inherited from computed parts does not shrink with the step
-            if full or not np.isfinite(high) or width <= asked or width > last_width / 2:
-                return sides
+            if full or attempt == 2 or not np.isfinite(high) or width <= asked or width > last_width / 2:
+                break
             last_width = width
             step, full = self._affordable(step * float(np.clip(0.9 * np.sqrt(asked / width), 0.1, 0.7)))
+        return sides
 
     def _asked(self, eps: float) -> float:
         """The bracket asked for around this ε: the tolerance, relative where ε is below 1."""
@@ -135,7 +150,7 @@ class Certified:
         """
         step = self._on_kink(min(0.05, 4 * float(np.sqrt(self.tolerance / self.steps))))
         for _ in range(8):
-            coarse = self.build(step, Side.PESSIMISTIC)
+            step, coarse = self._buildable(step)
             mean, variance = coarse.moments(0.0) if coarse.cgf(0.0) > -np.inf else (0.0, 0.0)
             sd = float(np.sqrt(variance))
             if sd == 0 or step < sd / 20:
@@ -146,11 +161,21 @@ class Certified:
             step = min(sd / 50, float(np.sqrt(0.8 * asked * 8 / self.steps / (1 + 4.3 / sd))))
         return self._affordable(step)
 
+    def _buildable(self, step: float) -> tuple[float, Factor]:
+        """The pessimistic factor at this step, or at the first coarser one that one step's losses fit on."""
+        while True:
+            try:
+                return step, self.build(step, Side.PESSIMISTIC)
+            except LatticeTooLong:
+                step *= 4
+
     def _affordable(self, step: float) -> tuple[float, bool]:
         """The step, or a coarser one if the FFT would grow too long for it; and whether it had to be coarser."""
         coarse = self._on_kink(step)
         for _ in range(8):
-            size = window(self.build(coarse, Side.PESSIMISTIC), 0.0)[1]
+            coarse, factor = self._buildable(coarse)
+            tilts = (0.0,) if self.symmetric else (0.0, -1.0)
+            size = max(window(factor, tilt)[1] for tilt in tilts) if factor.cgf(0.0) > -np.inf else 1
             if size <= MAX_SIZE:
                 break
             coarse *= 1.05 * size / MAX_SIZE
@@ -167,7 +192,7 @@ class Certified:
         return (False,) if self.symmetric else (False, True)
 
     def delta(self, eps: float) -> Bound:
-        floor = max(0.0, -float(np.expm1(eps)))
+        floor = -float(np.expm1(min(eps, 0.0)))
         lower, upper = floor, floor
         for backward in self._orders:
             value, error = self.sides[Side.PESSIMISTIC].delta(eps, backward)
@@ -217,15 +242,25 @@ class Certified:
 
         G_μ is convex, so a curve of chords lies above it as soon as its vertices and the two ends of the range do.
         """
-        return Bound(_largest_mu(*self.upper_curve, alpha_min), _largest_mu(*self.lower_curve, alpha_min))
+        alpha, beta = self.upper_curve
+        seen = (alpha > 0) & (beta > 0)  # what underflowed is not known to be 0: it says nothing about the lower end
+        return Bound(
+            _largest_mu(alpha[seen], beta[seen], alpha_min, outside=1.0),
+            _largest_mu(*self.lower_curve, alpha_min, outside=0.0),
+        )
 
 
-def _largest_mu(alpha: Array, beta: Array, alpha_min: float) -> float:
+def _largest_mu(alpha: Array, beta: Array, alpha_min: float, outside: float) -> float:
+    """Largest μ at the points and at the ends of the range, in either order.
+
+    `outside` is the type-II error beyond the last point: 0 is safe for an upper bound on μ, 1 for a lower one.
+    """
     ends = np.array([alpha_min, 1 - alpha_min])
     largest = 0.0
     for one, other in ((alpha, beta), (beta[::-1], alpha[::-1])):
         inside = (one >= alpha_min) & (one <= 1 - alpha_min)
         x = np.concatenate((one[inside], ends))
-        y = np.concatenate((other[inside], np.interp(ends, one, other)))
-        largest = max(largest, float(np.max(-ndtri(x) - ndtri(np.minimum(y, 1.0)))))
+        at_ends = np.interp(ends, one, other, left=outside, right=outside) if one.size else np.full(2, outside)
+        y = np.concatenate((other[inside], at_ends))
+        largest = max(largest, float(np.max(-ndtri(x) - ndtri(np.minimum(y, 1.0)), initial=0.0)))
     return largest

@@ -21,7 +21,11 @@ from .profile import Half, Profile, reach
 from .values import Array
 
 TAIL_CUT = 1e-60  # δ of one step beyond this is booked as a perfect leak (pessimistic) or dropped (optimistic)
-MAX_NODES = 1 << 23
+MAX_NODES = 1 << 21
+
+
+class LatticeTooLong(OverflowError):
+    """The losses of one step need more nodes than memory should hold; a coarser lattice would do."""
 
 
 class Side(Enum):
@@ -130,7 +134,7 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
     extent = reach(half, cut)
     size = int(np.ceil(extent / step)) + 2
     if size > MAX_NODES:
-        raise OverflowError(f"one step's loss reaches {extent:.3g}: too far for a lattice of step {step:.3g}")
+        raise LatticeTooLong(f"one step's loss reaches {extent:.3g}: too far for a lattice of step {step:.3g}")
     eps = np.arange(size) * step
     delta, _ = half.at(eps)
     if side is Side.PESSIMISTIC:

@@ -39,8 +39,14 @@ class Factor(ABC):
 
     @property
     @abstractmethod
+    def log_finite(self) -> tuple[float, float]:
+        """(log of the Q-mass, log of the P-mass) at finite losses."""
+
+    @property
     def infinite(self) -> tuple[float, float]:
         """(Q-mass at loss +∞, P-mass at loss −∞)."""
+        q, p = (-float(np.expm1(part)) for part in self.log_finite)
+        return q, p
 
     @property
     @abstractmethod
@@ -56,8 +62,8 @@ class Factor(ABC):
         """Mean and variance of the tilted law."""
 
     @abstractmethod
-    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, float]:
-        """log F at the frequencies of a real FFT of `size` points, and a c with |error of F| ≤ c·|z − 1| (rms).
+    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
+        """log F at the frequencies of a real FFT of `size` points, and a bound on the error of F at each (rms).
 
         Rounding relative to |log F| itself comes on top and is bounded once, in `compose`.
         """
@@ -69,8 +75,10 @@ class Leaf(Factor):
     step: float
 
     @property
-    def infinite(self) -> tuple[float, float]:
-        return self.masses.q_infinite, self.masses.p_infinite
+    def log_finite(self) -> tuple[float, float]:
+        with np.errstate(divide="ignore"):
+            q, p = np.log1p([-self.masses.q_infinite, -self.masses.p_infinite])
+        return float(q), float(p)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -104,13 +112,14 @@ class Leaf(Factor):
         mean = float(weights @ self._losses)
         return mean, float(weights @ (self._losses - mean) ** 2)
 
-    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, float]:
+    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
         weights, origin = self._tilted(tilt), -self.masses.first
         # F − 1 = (z − 1)·(Σ_{j≥0} P(L > j) z^j − Σ_{j<0} P(L ≤ j) z^j)
         tails = np.concatenate((-np.cumsum(weights[:origin]), np.cumsum(weights[:origin:-1])[::-1], [0.0]))
         wrapped = np.bincount((self.masses.first + np.arange(tails.size)) % size, tails, minlength=size)
-        spectrum = _z_minus_1(size) * fft.rfft(wrapped)
-        return _log1p(spectrum), UNIT * (np.log2(size) + 4) * float(np.linalg.norm(tails))
+        rotation = _z_minus_1(size)
+        error = UNIT * (np.log2(size) + 4) * float(np.linalg.norm(tails)) * np.abs(rotation)
+        return _log1p(rotation * fft.rfft(wrapped)), error
 
 
 @lru_cache(maxsize=2)  # the pessimistic and the optimistic law share it
@@ -132,9 +141,9 @@ class Mixture(Factor):
         return self.child.step
 
     @property
-    def infinite(self) -> tuple[float, float]:
-        q, p = self.child.infinite
-        return self.share * q, self.share * p
+    def log_finite(self) -> tuple[float, float]:
+        q, p = (float(np.log1p(self.share * np.expm1(part))) for part in self.child.log_finite)
+        return q, p
 
     @property
     def support(self) -> tuple[float, float]:
@@ -152,10 +161,10 @@ class Mixture(Factor):
         mean, variance = self.child.moments(tilt) if share > 0 else (0.0, 0.0)
         return share * mean, share * variance + share * (1 - share) * mean**2
 
-    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, float]:
+    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
         share = self._tilted_share(tilt)
         if share == 0:
-            return np.zeros(size // 2 + 1, dtype=complex), 0.0
+            return np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
         log_child, error = self.child.log_spectrum(size, tilt)
         return _log1p(share * np.expm1(log_child)), share * error
 
@@ -171,13 +180,9 @@ class Product(Factor):
         return self.children[0][0].step
 
     @property
-    def infinite(self) -> tuple[float, float]:
-        finite = np.zeros(2)
-        for child, count in self.children:
-            with np.errstate(divide="ignore"):
-                finite += count * np.log1p(-np.minimum(child.infinite, 1.0))
-        q, p = -np.expm1(finite)
-        return float(q), float(p)
+    def log_finite(self) -> tuple[float, float]:
+        parts = [(count, child.log_finite) for child, count in self.children]
+        return sum(n * q for n, (q, _) in parts), sum(n * p for n, (_, p) in parts)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -192,13 +197,15 @@ class Product(Factor):
         pairs = [(count, child.moments(tilt)) for child, count in self.children]
         return sum(n * mean for n, (mean, _) in pairs), sum(n * variance for n, (_, variance) in pairs)
 
-    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, float]:
-        total, bound = np.zeros(size // 2 + 1, dtype=complex), 0.0
+    def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
+        total = np.zeros(size // 2 + 1, dtype=complex)
+        parts = []
         for child, count in self.children:
             log_child, error = child.log_spectrum(size, tilt)
             total += count * log_child
-            bound += count * error
-        return total, bound
+            parts.append((log_child.real, count * error))
+        # an error in one of n equal factors is multiplied by all the others: n·|error|·|F_total / F|
+        return total, sum((np.exp(total.real - size_of) * error for size_of, error in parts), np.zeros(size // 2 + 1))
 
 
 def _log1p(z: np.ndarray) -> np.ndarray:
@@ -253,8 +260,14 @@ class Law:
 
     @property
     def _summing(self) -> float:
-        """Relative rounding error of a running sum over all nodes (the usual √N, times eight)."""
-        return SAFETY * UNIT * float(np.sqrt(self.weights.size))
+        """Relative rounding error of a running sum over all nodes (the usual √N) and of the exponents, times eight."""
+        return SAFETY * (UNIT * float(np.sqrt(self.weights.size)) + self._exponents)
+
+    @property
+    def _exponents(self) -> float:
+        """Rounding error of log_scale − (1 + θ)·l at its largest."""
+        farthest = self.step * max(abs(self.first), abs(self.first + self.weights.size))
+        return UNIT * (abs(self.log_scale) + (1 + abs(self.tilt)) * farthest)
 
     def hockey_stick(self, eps: Array) -> tuple[Array, Array, Array]:
         """(Σ over l > ε of q_l(1 − e^(ε−l)), e^ε P(L > ε), error bound of the first); needs θ ≥ 0."""
@@ -270,17 +283,24 @@ class Law:
         value, _, error = self.hockey_stick(np.array([eps]))
         return float(value[0]), float(error[0])
 
-    def epsilon(self, delta: float) -> float:
-        """The ε ≥ 0 at which the sum of `delta` equals `delta` (0 if it is smaller there); needs θ ≥ 0."""
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """The ε ≥ 0 at which the sum of `delta` equals `delta` (0 if it is smaller there), from both sides; needs θ ≥ 0."""
         if self.delta(0.0)[0] <= delta:
-            return 0.0
+            return 0.0, 0.0
         low, high = 0, max(1, self.first + self.weights.size)  # δ(low) > delta ≥ δ(high): bisect over the nodes
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.delta(middle * self.step)[0] > delta else (low, middle)
-        index = np.array(low + 1 - self.first)  # inside a cell δ is linear in e^ε
-        q, p = float(self._q_above.log_at(index)), float(self._p_above.log_at(index))
-        return float(np.log(np.exp(q + self.log_scale) - delta) - p - self.log_scale)
+        index = np.array(low + 1 - self.first)
+        log_q, log_p = float(self._q_above.log_at(index)), float(self._p_above.log_at(index))
+        left, right = low * self.step, high * self.step
+        share = delta * float(np.exp(min(-log_q - self.log_scale, 700.0)))
+        if not (share < 1 and np.isfinite(log_q) and np.isfinite(log_p)):
+            return left, right
+        # inside a cell δ is linear in e^ε: Q − e^ε P = δ
+        answer = log_q + float(np.log1p(-share)) - log_p
+        rounding = SAFETY * (self._exponents + UNIT * (abs(log_q) + abs(log_p)))
+        return min(max(answer - rounding, left), right), max(min(answer + rounding, right), left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,17 +352,14 @@ def compose(factor: Factor, tilt: float) -> Law:
     if log_scale == -np.inf:  # nothing finite: the loss is +∞ for certain
         return Law(0, factor.step, tilt, log_scale, np.zeros(2), UNIT)
     first, size = window(factor, tilt)
-    log_spectrum, coefficient = factor.log_spectrum(size, tilt)
+    log_spectrum, carried = factor.log_spectrum(size, tilt)
     spectrum = np.exp(log_spectrum)
     weights = np.roll(fft.irfft(spectrum, size), -first)
     # Σ|error| ≤ √N·‖error‖₂ = ‖error of F‖₂ (Parseval), and the error of F is what the factors carry into it, a few
-    # units in the last place of log F, and what the inverse FFT adds. An n-fold factor carries n·|F|^(n−1) of its own
-    # error, at most the root of the product if every factor comes at least twice
+    # units in the last place of log F, and what the inverse FFT adds
     modulus = np.abs(spectrum)
     rounding = 8 * np.linalg.norm(modulus * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(modulus)
-    repeated = isinstance(factor, Product) and all(count > 1 for _, count in factor.children)
-    carried = coefficient * np.linalg.norm((np.sqrt(modulus) if repeated else 1.0) * np.abs(_z_minus_1(size)))
     # masses as computed need not sum to one to the last bit; whatever is missing or too much counts in full
-    drift = sum(abs(factor.cgf(end) - np.log1p(-gone)) for end, gone in zip((0.0, -1.0), factor.infinite, strict=True))
-    slack = SAFETY * float(np.sqrt(2) * (carried + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
+    drift = sum(abs(factor.cgf(end) - known) for end, known in zip((0.0, -1.0), factor.log_finite, strict=True))
+    slack = SAFETY * float(np.sqrt(2) * (np.linalg.norm(carried) + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
     return Law(first, factor.step, tilt, log_scale, np.maximum(weights, 0.0), slack)

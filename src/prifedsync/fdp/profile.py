@@ -70,7 +70,8 @@ class GaussianHalf(Half):
 
     @property
     def accuracy(self) -> float:
-        return 2e-14 * (1 + 1 / self.mu)  # the difference of two Mills ratios a distance μ apart
+        # the difference of two Mills ratios a distance μ apart; and e^(−a²/2), a = μ/2 − ε/μ, down to 1e−300
+        return 2e-14 * (1 + 1 / self.mu) + 2.3e-16 * (3000 + 80 * self.mu)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class LaplaceHalf(Half):
     def at(self, eps: Array) -> tuple[Array, Array]:
         below = eps < self.ceiling
         gap = np.where(below, (eps - self.ceiling) / 2, 0.0)
-        return -np.expm1(gap), np.where(below, 0.5 * np.exp(gap), 0.0)
+        return 0.0 - np.expm1(gap), np.where(below, 0.5 * np.exp(gap), 0.0)
 
     @property
     def kink(self) -> float | None:
@@ -154,7 +155,7 @@ class SubsampledHalf(Half):
 
     @property
     def accuracy(self) -> float:
-        return self.inner.accuracy + 1e-14
+        return 2 * self.inner.accuracy
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class UnsampledHalf(Half):
 
     @property
     def accuracy(self) -> float:
-        return self.inner.accuracy + 1e-13
+        return 2 * self.inner.accuracy + 1e-13
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class AntipodalHalf(Half):
 
     @property
     def accuracy(self) -> float:
-        return 1e-13 * (1 + self.spread)
+        return 1e-13 * (8 + self.spread)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,14 @@ class Bound(NamedTuple):
 
     @property
     def width(self) -> float:
-        return 0.0 if self.lower == self.upper else self.upper - self.lower
+        return 0.0 if self.lower == self.upper else self.upper - self.lower  # both may be infinite
+
+
+class Neighbours(Enum):
+    """Which data sets must look alike: one record replaced, or one record added or removed."""
+
+    REPLACE = "replace"
+    ADD_REMOVE = "add-remove"
 
 
 class BadValue(ValueError):
@@ -54,3 +62,14 @@ def whole(field: str, value: int, low: int, high: int | None = None, *, remedy: 
         return int(value)
     rule = f"must be a whole number of at least {low}" + ("" if high is None else f" and at most {high}")
     raise BadValue(field, value, rule, remedy)
+
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def choice(field: str, value: object, kind: type[Choice]) -> Choice:
+    """The value, if it is a member of the enumeration; the string "fixed" is not `Sampling.FIXED` and is refused."""
+    if isinstance(value, kind):
+        return value
+    members = ", ".join(str(member) for member in kind)
+    raise BadValue(field, repr(value), f"must be one of {members}", f"import {kind.__name__} and name the member")

@@ -1,0 +1,227 @@
+"""Trade-off functions known through their law on a lattice: compositions, mixtures, and what is derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .certify import OneSide
+from .closed import Closed
+from .lattice import Side, masses, nodes
+from .law import Factor, Leaf, Mixture, Product
+from .profile import Half, Profile, both_ways
+from .tradeoff import TradeOff, levels_of
+from .values import Array, Bound
+
+
+class Numeric(TradeOff):
+    """A trade-off function known through its law on a lattice."""
+
+    def profile(self, side: Side) -> Profile:
+        one = self.certified.sides[side]
+        forward = LawHalf(one, side, backward=False)
+        return both_ways(forward) if self.symmetric else Profile(forward, LawHalf(one, side, backward=True))
+
+    def inverse(self) -> TradeOff:
+        return self if self.symmetric else derived((self,), lambda pair: pair.reversed())
+
+    def symmetrised(self) -> TradeOff:
+        return self if self.symmetric else Symmetrised(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived(Numeric):
+    """A transformed profile of numeric trade-off functions, certified from the same side as they are."""
+
+    inners: tuple[TradeOff, ...]
+    transform: Callable[..., Profile]
+
+    @cached_property
+    def _pairs(self) -> dict[Side, Profile]:
+        return {side: self.transform(*(f.profile(side) for f in self.inners)) for side in Side}
+
+    @property
+    def symmetric(self) -> bool:
+        return self._pairs[Side.PESSIMISTIC].symmetric
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    def profile(self, side: Side) -> Profile:
+        return self._pairs[side]
+
+
+@dataclass(frozen=True)
+class Participating(Numeric):
+    """See `participating`."""
+
+    f: TradeOff
+    share: float
+
+    @property
+    def symmetric(self) -> bool:
+        return self.f.symmetric
+
+    @property
+    def steps(self) -> int:
+        return self.f.steps
+
+    @property
+    def kinks(self) -> frozenset[float]:
+        return self.f.kinks
+
+    @property
+    def tolerance(self) -> float:
+        return self.f.tolerance
+
+    def factor(self, step: float, side: Side) -> Factor:
+        return Mixture(self.f.factor(step, side), self.share)
+
+
+@dataclass(frozen=True)
+class Composition(Numeric):
+    """See `compose`."""
+
+    parts: tuple[tuple[TradeOff, int], ...]
+    asked: float
+
+    @property
+    def symmetric(self) -> bool:
+        return all(f.symmetric for f, _ in self.parts)
+
+    @property
+    def steps(self) -> int:
+        return sum(count * f.steps for f, count in self.parts)
+
+    @property
+    def kinks(self) -> frozenset[float]:
+        return frozenset().union(*(f.kinks for f, _ in self.parts))
+
+    @property
+    def tolerance(self) -> float:
+        return self.asked
+
+    def factor(self, step: float, side: Side) -> Factor:
+        return Product(tuple((f.factor(step, side), count) for f, count in self.parts))
+
+
+@dataclass(frozen=True)
+class Maximum(Numeric):
+    """See `maximum`: the convex hull of the smaller of two profiles, taken at the nodes."""
+
+    f: TradeOff
+    g: TradeOff
+
+    @property
+    def symmetric(self) -> bool:
+        return self.f.symmetric and self.g.symmetric
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    def factor(self, step: float, side: Side) -> Factor:
+        pairs = self.f.profile(side), self.g.profile(side)
+        fore = _smaller([nodes(pair.forward, step, side) for pair in pairs])
+        back = _smaller([nodes(pair.backward, step, side) for pair in pairs])
+        return Leaf(masses(fore, back, step, side), step)
+
+
+def _smaller(values: list[Array]) -> Array:
+    size = max(v.size for v in values)
+    return np.asarray(np.min([np.pad(v, (0, size - v.size), mode="edge") for v in values], axis=0))
+
+
+@dataclass(frozen=True)
+class Symmetrised(Numeric):
+    """min{f, f⁻¹}** of a numeric f: its numbers are already those of the worse order, only the curve differs."""
+
+    f: TradeOff
+
+    @property
+    def symmetric(self) -> bool:
+        return True
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    def profile(self, side: Side) -> Profile:
+        return both_ways(self.f.profile(side).worse())
+
+    @cached_property
+    def _hull(self) -> tuple[Array, Array]:
+        alpha, beta = self.f.certified.lower_curve
+        points = list(zip(alpha.tolist(), beta.tolist(), strict=True))
+        hull = hull_below(points + [(b, a) for a, b in points])
+        x, y = np.array(hull).T
+        return x, y
+
+    def __call__(self, alpha: float | Array) -> Array:
+        return np.interp(levels_of(alpha), *self._hull)
+
+    def upper(self, alpha: float | Array) -> Array:
+        levels = levels_of(alpha)
+        a, b = self.f.certified.upper_curve
+        return np.minimum(self.f.upper(levels), np.interp(levels, b[::-1], a[::-1]))
+
+    def delta(self, epsilon: float) -> Bound:
+        return self.f.delta(epsilon)
+
+    def epsilon(self, delta: float) -> Bound:
+        return self.f.epsilon(delta)
+
+    def mu(self, alpha_min: float = 1e-5) -> Bound:
+        return self.f.mu(alpha_min)
+
+
+@dataclass(frozen=True, eq=False)
+class LawHalf(Half):
+    """The profile of a computed law, moved outwards by its error."""
+
+    one: OneSide
+    side: Side
+    backward: bool
+
+    def at(self, eps: Array) -> tuple[Array, Array]:
+        sign = 1.0 if self.side is Side.PESSIMISTIC else -1.0
+        value, tail, _ = self.one.ordered(0.0, self.backward).hockey_stick(eps)
+        return np.clip(value + self.one.infinite(self.backward) + sign * self._error, self.limit, 1.0), tail
+
+    @cached_property
+    def _error(self) -> float:
+        """One bound for every ε ≥ 0: the error at ε = 0, where it is largest."""
+        return self.one.ordered(0.0, self.backward).delta(0.0)[1]
+
+    @property
+    def limit(self) -> float:
+        sign = 1.0 if self.side is Side.PESSIMISTIC else -1.0
+        return min(1.0, max(0.0, self.one.infinite(self.backward) + sign * self._error))
+
+
+def derived(inners: tuple[TradeOff, ...], transform: Callable[..., Profile]) -> TradeOff:
+    if all(isinstance(f, Closed) for f in inners):
+        pair = transform(*(f.profile(Side.PESSIMISTIC) for f in inners))
+        return Closed(pair)
+    return Derived(inners, transform)
+
+
+def hull_below(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Vertices of the largest convex non-increasing function under the points, from α = 0 to where it reaches 0."""
+    hull: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        if hull and y >= hull[-1][1]:
+            continue
+        while hull and hull[-1][0] == x:
+            hull.pop()
+        while len(hull) > 1:
+            (x1, y1), (x2, y2) = hull[-2:]
+            if (y2 - y1) * (x - x1) < (y - y1) * (x2 - x1):
+                break
+            hull.pop()
+        hull.append((x, y))
+    return tuple(hull)
