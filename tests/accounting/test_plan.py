@@ -115,6 +115,11 @@ def test_weak_and_strong_are_the_same_bound_and_take_the_worst_client():
     assert large.guarantee().at_least(small.guarantee()) is Answer.YES
 
 
+def test_nobody_has_no_guarantee():
+    with pytest.raises(BadValue, match="at least one client"):
+        weak([])
+
+
 def test_the_papers_values_are_kept_apart():
     row = plan(rounds=93, sampling=Sampling.FIXED)
     assert paper.mu_weak([row, plan(records=6000, rounds=93)]) == pytest.approx(2.711029845704943)
@@ -139,6 +144,10 @@ def test_theorem_1_is_computed_and_called_unsound():
 
 
 REFUSED = [
+    ({"sampling": "fixed"}, "sampling = 'fixed' must be one of Sampling.POISSON, Sampling.FIXED"),
+    ({"neighbours": "replace"}, "neighbours = 'replace' must be one of"),
+    ({"records": 10**33}, "records = 1000000"),
+    ({"rounds": 10**8}, "rounds = 100000000 must be a whole number of at least 1 and at most 26315789"),
     ({"noise_multiplier": 0.0}, "noise_multiplier = 0.0"),
     ({"noise_multiplier": -1.0}, "noise_multiplier = -1.0"),
     ({"noise_multiplier": float("nan")}, "noise_multiplier = nan"),

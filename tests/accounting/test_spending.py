@@ -53,6 +53,29 @@ def test_gaussian_filter_takes_gaussians_only():
         GaussianFilter(1.0).spend(fixed_size(gaussian(0.1), 0.5))
 
 
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        lambda: GaussianFilter(1.0, float("nan")),
+        lambda: GaussianFilter(1.0, -1e9),
+        lambda: GaussianFilter(1.0, 2.0),
+        lambda: RenyiFilter(8.0, 1.0, float("nan")),
+        lambda: RenyiFilter(8.0, 1.0, 1.5),
+        lambda: RenyiFilter.for_target(1.0, 1e-5, order=1.0),
+        lambda: FixedMechanism(PLAN, -5),
+        lambda: FixedMechanism(PLAN, 4),
+    ],
+)
+def test_a_corrupt_state_is_refused(corrupt):
+    with pytest.raises(BadValue):
+        corrupt()
+
+
+def test_what_the_filter_reports_covers_what_it_allowed():
+    budget = GaussianFilter(1.0).spend(gaussian(0.1), 100)
+    assert budget.guarantee().mu().upper ** 2 >= budget.spent
+
+
 def test_renyi_filter_bounds_what_was_spent():
     step = poisson_gaussian(2.0, 0.05, Neighbours.REPLACE)
     budget, taken = RenyiFilter.for_target(3.0, 1e-5, order=10.0), 0

@@ -1,5 +1,8 @@
 """Trade-off functions as values: constructors, orders, lattice operations, comparison, attacks, refusals."""
 
+from fractions import Fraction
+from math import comb
+
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
@@ -90,7 +93,7 @@ def test_minimum_and_maximum():
     grid = np.linspace(0.001, 0.999, 201)
     low, high = minimum(f, g), maximum(f, g)
     assert np.all(low(grid) <= np.minimum(f(grid), g(grid)) + 1e-9)
-    np.testing.assert_allclose(high(grid), np.maximum(f(grid), g(grid)), atol=2e-5)
+    np.testing.assert_allclose(high(grid), np.maximum(f(grid), g(grid)), atol=1e-4)
     assert np.all(high(grid) <= np.maximum(f(grid), g(grid)) + 1e-9)
     assert np.all(high.upper(grid) >= np.maximum(f(grid), g(grid)) - 1e-9)
 
@@ -170,7 +173,44 @@ def test_small_delta_is_answered_and_below_the_cut_honestly_unbounded():
     assert run.epsilon(1e-70).upper == np.inf
 
 
+def exact_randomised_response(epsilon, count, at):
+    """δ(at) of a composition of randomised responses, by the binomial sum in rational arithmetic."""
+    growth, threshold = Fraction(float(np.exp(epsilon))), Fraction(float(np.exp(at)))
+    total = (1 + growth) ** count
+    weights = [(comb(count, k) * growth**k, comb(count, k) * growth ** (count - k)) for k in range(count + 1)]
+    return float(sum((max(Fraction(0), q - threshold * p) for q, p in weights), Fraction(0)) / total)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.9327886290691912, 4), (2.344751174057965, 11), (0.31, 9)])
+@pytest.mark.parametrize("delta", [1e-6, 1.9e-12, 3e-9])
+@pytest.mark.parametrize("tolerance", [1e-4, 0.015, 0.07])
+def test_epsilon_is_safe_next_to_an_atom(epsilon, count, delta, tolerance):
+    """δ falls steeply there: an ε too small by 1e−12 would already promise too much."""
+    bound = compose((epsilon_delta(epsilon, 0.0), count), tolerance=tolerance).epsilon(delta)
+    assert exact_randomised_response(epsilon, count, bound.upper) <= delta
+    assert bound.lower == 0 or exact_randomised_response(epsilon, count, bound.lower) >= delta
+
+
+def test_one_large_step_among_many_small_ones_keeps_the_bracket_narrow():
+    mixed = compose((gaussian(1.0), 1), (poisson_gaussian(2.0, 0.01, Neighbours.REPLACE), 10_000))
+    assert mixed.epsilon(1e-5).width < 1e-3
+    assert mixed.mu().width < 1e-4
+
+
+def test_extremes_are_answered_or_bounded():
+    far = compose((participating(gaussian(20.0), 0.5), 100))
+    assert far.epsilon(1e-5).width < 1.0
+    assert far.mu().lower < np.inf
+    rare = compose((participating(gaussian(10.0), 1e-9), 100))
+    assert 1e-7 / 5e-5 < rare.mu().lower <= rare.mu().upper < 2.3e-3  # 1e−7 of leak at α = 1e−5
+    assert rare.epsilon(1e-5).upper == 0.0
+    assert compose((epsilon_delta(0.1, 0.5), 2000)).delta(1.0).upper == 1.0
+
+
 REFUSED = [
+    (lambda: poisson_gaussian(1.0, 0.1, "replace"), "neighbours = 'replace' must be one of Neighbours.REPLACE"),
+    (lambda: epsilon_delta(30.0, 0.0), "epsilon = 30.0"),
+    (lambda: poisson_gaussian(1e300, 0.1, Neighbours.REPLACE), "noise_multiplier = 1e+300"),
     (lambda: gaussian(-1.0), "mu = -1.0"),
     (lambda: gaussian(float("nan")), "mu = nan"),
     (lambda: gaussian(float("inf")), "mu = inf"),

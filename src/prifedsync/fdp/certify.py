@@ -21,6 +21,7 @@ from .values import Array, Bound
 
 MAX_SIZE = 1 << 21  # FFT length beyond which a wider bracket is accepted instead
 CURVE_POINTS = 16_000  # thresholds at which a curve is written down
+TILTS = tuple(float(t) for t in 2.0 ** np.arange(-6, 12.5, 0.5))  # where to look for the best
 TYPICAL_DELTA = 1e-5  # where the bracket asked for is checked
 Build = Callable[[float, Side], Factor]
 
@@ -65,23 +66,27 @@ class OneSide:
             return np.inf
         law = self.ordered(0.0, backward)
         if finite < 1e4 * law.slack:
-            tilt = self._best_tilt(lambda t: (self._cgf(t, backward) - np.log(finite)) / t, backward)
-            law = self.ordered(tilt, backward)
+            law = self.ordered(self._best_tilt(lambda t: self._chernoff(finite, t, backward), backward), backward)
         # the error bound falls as ε grows: take it at δ = 2·finite, left of the answer as long as it is below finite
         _, error = law.delta(law.epsilon(2 * finite)[0])
-        low_end, high_end = self.factor.support
-        ceiling = max(0.0, -low_end if backward else high_end)  # no finite loss exceeds it
-        if error >= finite:
-            return ceiling if sign > 0 else 0.0
-        return min(ceiling, law.epsilon(finite - sign * error)[1 if sign > 0 else 0])
+        if error < finite:
+            return law.epsilon(finite - sign * error)[1 if sign > 0 else 0]
+        if sign < 0:
+            return 0.0
+        low_end, high_end = self.factor.support  # no finite loss exceeds its end
+        ceiling = min(-low_end if backward else high_end, *(self._chernoff(finite, t, backward) for t in TILTS))
+        return max(0.0, ceiling) * (1 + 1e-12)
+
+    def _chernoff(self, delta: float, tilt: float, backward: bool) -> float:
+        """An ε with δ(ε) ≤ Q(L > ε) ≤ e^(K(θ) − θε) = delta."""
+        return (self._cgf(tilt, backward) - float(np.log(delta))) / tilt
 
     def _affordable(self, tilt: float) -> bool:
         return window(self.factor, tilt)[1] <= MAX_SIZE
 
     def _best_tilt(self, cost: Callable[[float], float], backward: bool) -> float:
         """The tilt of least cost, or none at all if its law would be too long."""
-        tilts = 2.0 ** np.arange(-6, 12.5, 0.5)
-        best = float(tilts[int(np.argmin([cost(t) for t in tilts]))])
+        best = TILTS[int(np.argmin([cost(t) for t in TILTS]))]
         return best if self._affordable(-1 - best if backward and not self.symmetric else best) else 0.0
 
     @cached_property
@@ -95,9 +100,8 @@ class OneSide:
         if self.symmetric:
             first, last = min(first, -last), max(last, -first)
         even = np.arange(first, last + 1, max(1, (last - first) // CURVE_POINTS))
-        dense = np.unique(
-            np.rint(np.geomspace(1, max(last, -first), 2000)).astype(np.int64)
-        )  # near 0, where rare events are
+        # rare events show near loss 0 only
+        dense = np.unique(np.rint(np.geomspace(1, max(last, -first), 2000)).astype(np.int64))
         node = np.unique(np.concatenate((even, -dense, [0], dense)))
         alpha = alpha_error = beta = beta_error = np.full(node.size, np.inf)
         for tilt in tilts:
@@ -216,7 +220,7 @@ class Certified:
         q_infinite, _ = self.sides[Side.PESSIMISTIC].factor.infinite
         a = np.maximum.accumulate(np.clip(alpha - alpha_error, 0.0, 1.0)[::-1])  # thresholds now fall, α rises
         b = np.maximum.accumulate(np.clip(beta - beta_error, 0.0, 1.0))[::-1]
-        growth = np.exp(-np.diff(t[::-1]))  # e^(t_i − t_{i+1}) > 1
+        growth = np.exp(np.minimum(-np.diff(t[::-1]), 700.0))  # e^(t_i − t_{i+1}) > 1
         fall, rise = -np.diff(b), np.diff(a)
         # where consecutive lines meet, as a share of the step in α; 0 or 1 if rounding has crossed them
         weight = np.exp(np.minimum(t[::-1][1:], 700.0)) * rise
@@ -244,10 +248,8 @@ class Certified:
         """
         alpha, beta = self.upper_curve
         seen = (alpha > 0) & (beta > 0)  # what underflowed is not known to be 0: it says nothing about the lower end
-        return Bound(
-            _largest_mu(alpha[seen], beta[seen], alpha_min, outside=1.0),
-            _largest_mu(*self.lower_curve, alpha_min, outside=0.0),
-        )
+        lower = _largest_mu(alpha[seen], beta[seen], alpha_min, outside=1.0)
+        return Bound(lower, _largest_mu(*self.lower_curve, alpha_min, outside=0.0))
 
 
 def _largest_mu(alpha: Array, beta: Array, alpha_min: float, outside: float) -> float:
