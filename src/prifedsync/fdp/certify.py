@@ -7,10 +7,12 @@ known to relative precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -24,6 +26,8 @@ CURVE_POINTS = 16_000  # thresholds at which a curve is written down
 TILTS = tuple(float(t) for t in 2.0 ** np.arange(-6, 12.5, 0.5))  # where to look for the best
 TYPICAL_DELTA = 1e-5  # where the bracket asked for is checked
 Build = Callable[[float, Side], Factor]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(eq=False)
@@ -125,13 +129,14 @@ class Certified:
     steps: int
     kinks: frozenset[float]
     tolerance: float
+    _built: tuple[float, Factor] | None = None  # the pessimistic factor last built while a step was looked for
 
     @cached_property
     def sides(self) -> dict[Side, OneSide]:
         step, full = self._first_step()
         last_width = np.inf
         for attempt in count():
-            sides = {side: OneSide(self.build(step, side), self.symmetric) for side in Side}
+            sides = self._both(partial(self._side, step), Side)
             high = sides[Side.PESSIMISTIC].epsilon(TYPICAL_DELTA, False, 1.0)
             low = sides[Side.OPTIMISTIC].epsilon(TYPICAL_DELTA, False, -1.0)
             width, asked = Bound(low, high).width, self._asked(high)
@@ -141,6 +146,25 @@ class Certified:
             last_width = width
             step, full = self._affordable(step * float(np.clip(0.9 * np.sqrt(asked / width), 0.1, 0.7)))
         return sides
+
+    @staticmethod
+    def _both(work: Callable[[Key], Value], keys: Iterable[Key]) -> dict[Key, Value]:
+        """Pessimistic and optimistic side at the same time: numpy and the FFT let go of the interpreter's lock."""
+        given = list(keys)
+        with ThreadPoolExecutor(len(given)) as pool:
+            return dict(zip(given, pool.map(work, given), strict=True))
+
+    def _side(self, step: float, side: Side) -> OneSide:
+        ready = side is Side.PESSIMISTIC and self._built is not None and self._built[0] == step
+        one = OneSide(self._built[1] if ready and self._built else self.build(step, side), self.symmetric)
+        one.law(0.0)
+        if side is Side.PESSIMISTIC and not self.symmetric:
+            one.law(-1.0)
+        return one
+
+    @cached_property
+    def _vertices(self) -> dict[Side, tuple[Array, Array, Array, Array, Array]]:
+        return self._both(lambda side: self.sides[side].vertices, Side)
 
     def _asked(self, eps: float) -> float:
         """The bracket asked for around this ε: the tolerance, relative where ε is below 1."""
@@ -169,9 +193,11 @@ class Certified:
         """The pessimistic factor at this step, or at the first coarser one that one step's losses fit on."""
         while True:
             try:
-                return step, self.build(step, Side.PESSIMISTIC)
+                self._built = step, self.build(step, Side.PESSIMISTIC)
             except LatticeTooLong:
                 step *= 4
+            else:
+                return self._built
 
     def _affordable(self, step: float) -> tuple[float, bool]:
         """The step, or a coarser one if the FFT would grow too long for it; and whether it had to be coarser."""
@@ -196,19 +222,24 @@ class Certified:
         return (False,) if self.symmetric else (False, True)
 
     def delta(self, eps: float) -> Bound:
-        floor = -float(np.expm1(min(eps, 0.0)))
-        lower, upper = floor, floor
-        for backward in self._orders:
-            value, error = self.sides[Side.PESSIMISTIC].delta(eps, backward)
-            upper = max(upper, value + error)
-            value, error = self.sides[Side.OPTIMISTIC].delta(eps, backward)
-            lower = max(lower, value - error)
-        return Bound(min(lower, 1.0), min(upper, 1.0))
+        def one_way(side: Side, sign: float, backward: bool) -> float:
+            value, error = self.sides[side].delta(eps, backward)
+            return value + sign * error
+
+        return self._worse(one_way, -float(np.expm1(min(eps, 0.0))), 1.0)
 
     def epsilon(self, delta: float) -> Bound:
-        lower = max(self.sides[Side.OPTIMISTIC].epsilon(delta, back, -1.0) for back in self._orders)
-        upper = max(self.sides[Side.PESSIMISTIC].epsilon(delta, back, 1.0) for back in self._orders)
-        return Bound(lower, upper)
+        return self._worse(lambda side, sign, backward: self.sides[side].epsilon(delta, backward, sign), 0.0, np.inf)
+
+    def _worse(self, one_way: Callable[[Side, float, bool], float], least: float, most: float) -> Bound:
+        """The bracket of the order that leaks more; the optimistic law of an order that surely leaks less is not asked."""
+        lower = upper = least
+        for backward in self._orders:
+            high = one_way(Side.PESSIMISTIC, 1.0, backward)
+            upper = max(upper, high)
+            if high > lower:
+                lower = max(lower, one_way(Side.OPTIMISTIC, -1.0, backward))
+        return Bound(min(lower, most), min(upper, most))
 
     @cached_property
     def lower_curve(self) -> tuple[Array, Array]:
@@ -216,7 +247,7 @@ class Certified:
 
         At a threshold t the line β_t + e^t(α_t − α) supports f; lowering α_t and β_t by their errors lowers the line.
         """
-        t, alpha, alpha_error, beta, beta_error = self.sides[Side.PESSIMISTIC].vertices
+        t, alpha, alpha_error, beta, beta_error = self._vertices[Side.PESSIMISTIC]
         q_infinite, _ = self.sides[Side.PESSIMISTIC].factor.infinite
         a = np.maximum.accumulate(np.clip(alpha - alpha_error, 0.0, 1.0)[::-1])  # thresholds now fall, α rises
         b = np.maximum.accumulate(np.clip(beta - beta_error, 0.0, 1.0))[::-1]
@@ -235,7 +266,7 @@ class Certified:
     @cached_property
     def upper_curve(self) -> tuple[Array, Array]:
         """Points whose join lies over f: above and right of vertices of the optimistic law."""
-        _, alpha, alpha_error, beta, beta_error = self.sides[Side.OPTIMISTIC].vertices
+        _, alpha, alpha_error, beta, beta_error = self._vertices[Side.OPTIMISTIC]
         q_infinite, _ = self.sides[Side.OPTIMISTIC].factor.infinite
         a = np.minimum.accumulate(np.clip(alpha + alpha_error, 0.0, 1.0))[::-1]
         b = np.minimum.accumulate(np.clip(beta + beta_error, 0.0, 1.0)[::-1])
