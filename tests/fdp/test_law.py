@@ -78,6 +78,16 @@ def test_mixture_is_the_binomial_mixture():
         assert mixed.delta(eps)[0] == pytest.approx(direct, abs=1e-12)
 
 
+def test_mass_that_is_missing_counts_in_full():
+    """Masses that do not sum to one, by a rounding or by a mistake, must not go unnoticed after many compositions."""
+    masses = gaussian_leaf(0.02, 0.001).masses
+    short = Masses(masses.first, masses.q * (1 - 1e-12), masses.p * (1 - 1e-12), masses.q_infinite, masses.p_infinite)
+    whole = compose(Product(((Leaf(masses, 0.001), 20_000),)), 0.0)
+    lossy = compose(Product(((Leaf(short, 0.001), 20_000),)), 0.0)
+    assert whole.slack < 1e-10
+    assert lossy.slack >= 20_000 * 1e-12
+
+
 def test_infinite_losses_add_up():
     leak = Masses(0, np.array([0.99]), np.array([0.995]), 0.01, 0.005)
     product = Product(((Leaf(leak, 0.1), 20),))
