@@ -18,7 +18,7 @@ def test_up_is_never_below_and_down_never_above(value, digits):
 
 @given(st.floats(0.0, 1.0))
 def test_percentages_are_rounded_up(share):
-    printed = Decimal(percent_up(share).removesuffix("\u00a0%"))
+    printed = Decimal(percent_up(share).removesuffix("%"))
     assert Decimal(share) * 100 <= printed <= Decimal(share) * 100 + Decimal("0.1")
 
 

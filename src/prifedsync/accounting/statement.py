@@ -87,7 +87,7 @@ class Statement:
         even_odds = 0.5 + self.honest.advantage.upper / 2
         return (
             "Somebody who knows every other record and sees everything this client ever sends, together with all other "
-            f"clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the time (50\u00a0% is "
+            f"clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the time (50% is "
             "blind guessing); allowed a false alarm in 1 of 100 cases, they spot it in at most "
             f"{percent_up(self.honest.hits(0.01))}."
         )
@@ -124,7 +124,7 @@ def down(value: float, digits: int = 4) -> str:
 
 def percent_up(share: float) -> str:
     """A share as a percentage, rounded up to one decimal."""
-    return f"{min(Decimal(100), (Decimal(share) * 100).quantize(Decimal('0.1'), ROUND_CEILING))}\u00a0%"
+    return f"{min(Decimal(100), (Decimal(share) * 100).quantize(Decimal('0.1'), ROUND_CEILING))}%"
 
 
 def _rounded(value: float, digits: int, towards: str) -> str:

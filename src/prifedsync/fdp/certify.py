@@ -95,10 +95,11 @@ class OneSide:
 
     @cached_property
     def vertices(self) -> tuple[Array, Array, Array, Array, Array]:
-        """(t, α, its error, β, its error) at thresholds t rising in equal steps, each a node."""
+        """(t, α, its error, β, its error) at thresholds t rising, each a node."""
         overlap = -self.factor.cgf(-0.5)  # −log of the Bhattacharyya coefficient: large if the two laws are far apart
         parts = 1 if overlap < 3 else 2 if overlap < 12 else 4
         tilts = [-i / parts for i in range(parts + 1) if i in (0, parts) or self._affordable(-i / parts)]
+        tilts.sort(key=lambda tilt: -abs(tilt + 0.5))  # mirror images one after the other
         windows = [window(self.factor, tilt) for tilt in tilts]
         first, last = min(start for start, _ in windows) - 1, max(start + size for start, size in windows)
         if self.symmetric:
@@ -155,8 +156,8 @@ class Certified:
             return dict(zip(given, pool.map(work, given), strict=True))
 
     def _side(self, step: float, side: Side) -> OneSide:
-        ready = side is Side.PESSIMISTIC and self._built is not None and self._built[0] == step
-        one = OneSide(self._built[1] if ready and self._built else self.build(step, side), self.symmetric)
+        built = self._built if side is Side.PESSIMISTIC else None
+        one = OneSide(built[1] if built and built[0] == step else self.build(step, side), self.symmetric)
         one.law(0.0)
         if side is Side.PESSIMISTIC and not self.symmetric:
             one.law(-1.0)
