@@ -2,16 +2,14 @@
 
 import pytest
 
-from prifedsync.accounting import CannotMeet, Neighbours, NoisySteps, PrivacyPlan, Sampling, Target, calibrated
+from prifedsync.accounting import CannotMeet, Neighbours, Sampling, Target, calibrated
 from prifedsync.fdp import BadValue
+
+from .plans import plan_of
 
 
 def plan(**changed):
-    mechanism = {"noise_multiplier": 3.0, "records": 500, "batch": 20, "local_steps": 5, "sampling": Sampling.POISSON}
-    own = {"rounds": 20, "participation": 1.0, "neighbours": Neighbours.REPLACE}
-    mechanism |= {k: v for k, v in changed.items() if k in mechanism}
-    own |= {k: v for k, v in changed.items() if k in own}
-    return PrivacyPlan(mechanism=NoisySteps(**mechanism), **own)
+    return plan_of({"noise_multiplier": 3.0, "records": 500, "batch": 20, "local_steps": 5, "rounds": 20}, changed)
 
 
 TARGETS = [

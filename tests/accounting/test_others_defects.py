@@ -6,21 +6,17 @@ from prifedsync.accounting import (
     BudgetSpent,
     GaussianFilter,
     Neighbours,
-    NoisySteps,
-    PrivacyPlan,
     Sampling,
     Target,
     calibrated,
 )
 from prifedsync.fdp import BadValue, compose, gaussian, participating, poisson_gaussian
 
+from .plans import plan_of
+
 
 def plan(**changed):
-    mechanism = {"noise_multiplier": 2.0, "records": 600, "batch": 16, "local_steps": 38, "sampling": Sampling.POISSON}
-    own = {"rounds": 50, "participation": 1.0, "neighbours": Neighbours.REPLACE}
-    mechanism |= {k: v for k, v in changed.items() if k in mechanism}
-    own |= {k: v for k, v in changed.items() if k in own}
-    return PrivacyPlan(mechanism=NoisySteps(**mechanism), **own)
+    return plan_of({"noise_multiplier": 2.0, "records": 600, "batch": 16, "local_steps": 38, "rounds": 50}, changed)
 
 
 def test_calibrated_for_rounds_run_for_rounds_times_steps():

@@ -116,7 +116,7 @@ def test_transcript_bound_of_table_1_at_half_participation():
 
 def test_gaussians_compose_in_closed_form():
     three = compose((gaussian(0.05), 3600))
-    assert three.mu().upper == pytest.approx(3.0, rel=1e-15)
+    assert three.mu().upper == pytest.approx(3.0, rel=1e-14)
     assert three.epsilon(1e-5).upper == pytest.approx(16.675494, abs=5e-7)
 
 

@@ -30,8 +30,11 @@ REMOVE = poisson_gaussian(1.0, 0.2, Neighbours.ADD_REMOVE)
 
 
 def test_gaussian_curve():
-    np.testing.assert_allclose(gaussian(1.5)(ALPHA), ndtr(-ndtri(ALPHA) - 1.5), atol=1e-14)
-    assert gaussian(1.5).mu() == (1.5, 1.5)
+    exact = ndtr(-ndtri(ALPHA) - 1.5)
+    np.testing.assert_allclose(gaussian(1.5)(ALPHA), exact, atol=1e-12)
+    assert np.all(gaussian(1.5)(ALPHA) <= exact)
+    assert np.all(gaussian(1.5).upper(ALPHA) >= exact)
+    assert gaussian(1.5).mu().lower < 1.5 < gaussian(1.5).mu().upper < 1.5 + 1e-14
 
 
 def test_laplace_curve():

@@ -15,8 +15,8 @@ from .plan import Participation, PrivacyPlan
 
 Solve = Literal["noise", "rounds", "batch"]
 CLOSE = 1e-3  # how far under the target calibrated noise may leave the guarantee, relative
-MOST_NOISE = 1e4
-MOST_STEPS = 10**7
+FURTHEST_NOISE = 1e4  # where the search gives up
+FURTHEST_STEPS = 10**7
 
 
 class CannotMeet(Exception):
@@ -63,7 +63,7 @@ def calibrated(
         return _least_noise(plan, target, spent)
     if solve == "rounds":
         per_round = plan.mechanism.local_steps if isinstance(plan.mechanism, NoisySteps) else 1
-        highest = MOST_STEPS // per_round
+        highest = max(1, FURTHEST_STEPS // per_round)
     elif solve == "batch" and isinstance(plan.mechanism, NoisySteps):
         highest = plan.mechanism.records
     else:
@@ -96,8 +96,8 @@ def _least_noise(plan: PrivacyPlan, target: Target, spent: Callable[[PrivacyPlan
     while high_spent > target.value:
         low, low_spent = high, high_spent
         high *= 2
-        if high > MOST_NOISE:
-            raise CannotMeet(f"it would need a noise multiplier above {MOST_NOISE:g}")
+        if high > FURTHEST_NOISE:
+            raise CannotMeet(f"it would need a noise multiplier above {FURTHEST_NOISE:g}")
         high_spent = at(high)
     while high_spent < target.value * (1 - CLOSE):
         if high <= LEAST_NOISE * (1 + CLOSE):

@@ -13,6 +13,8 @@ from .profile import GaussianHalf, Half, Profile, both_ways, reach
 from .tradeoff import TradeOff, levels_of, probability
 from .values import Array, BadValue, Bound, number
 
+QUANTILE_ERROR = 1e-13  # of a normal quantile, and of the distribution function moved into its argument
+
 
 @dataclass(frozen=True)
 class Closed(TradeOff):
@@ -61,7 +63,7 @@ class Closed(TradeOff):
             middle = (low + high) / 2
             above = both(middle)[1] > alpha
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        best = np.maximum(both(low)[0], both(high)[0])
+        best = np.maximum(both(low)[0], both(high)[0]) - sign * 4e-16  # the last subtraction's own rounding
         return np.clip(best, 0.0, 1 - alpha)
 
     def delta(self, epsilon: float) -> Bound:
@@ -133,16 +135,16 @@ class Gaussian(Closed):
     """G_μ, where everything has a closed form."""
 
     @property
-    def _mu(self) -> float:
+    def parameter(self) -> float:
         assert isinstance(self.pair.forward, GaussianHalf)
         return self.pair.forward.mu
 
     def __call__(self, alpha: float | Array) -> Array:
-        return np.asarray(ndtr(-ndtri(levels_of(alpha)) - self._mu * (1 + 1e-15)))
+        return np.asarray(ndtr(-ndtri(levels_of(alpha)) - self.mu().upper - QUANTILE_ERROR))
 
     def upper(self, alpha: float | Array) -> Array:
-        return np.asarray(ndtr(-ndtri(levels_of(alpha)) - self._mu * (1 - 1e-15)))
+        return np.asarray(ndtr(-ndtri(levels_of(alpha)) - self.mu().lower + QUANTILE_ERROR))
 
     def mu(self, alpha_min: float = 1e-5) -> Bound:
         number("alpha_min", alpha_min, 0, 0.5)
-        return Bound(self._mu, self._mu)
+        return Bound(self.parameter * (1 - 1e-15), self.parameter * (1 + 1e-15))  # a root of a sum of squares is rounded

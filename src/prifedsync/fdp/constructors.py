@@ -109,7 +109,7 @@ def compose(*parts: tuple[TradeOff, int], tolerance: float = DEFAULT_TOLERANCE) 
             for inner, inner_count in f.parts:
                 add(inner, count * inner_count)
         elif isinstance(f, Gaussian):
-            squared_mu += count * f.mu().upper ** 2
+            squared_mu += count * f.parameter**2
         elif count > 0 and f != identity:
             counts[f] = counts.get(f, 0) + count
 

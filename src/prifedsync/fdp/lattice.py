@@ -126,7 +126,8 @@ def _centre(fore: Array, kept_fore: np.ndarray, back: Array, kept_back: np.ndarr
     for own, kept in ((fore, kept_fore), (back, kept_back)):
         if kept.size > 1:
             taken += (own[0] - own[kept[1]]) / np.expm1(min(kept[1] * step, 700.0))
-    return float(1 - taken) if 1 - taken > -1e-15 * (1 + 1 / step) else -1.0
+    rest = float(1 - taken)
+    return max(rest, 0.0) if rest > -1e-15 * (1 + 1 / step) else rest  # less than nothing by rounding is nothing
 
 
 def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:

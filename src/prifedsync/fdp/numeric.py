@@ -188,22 +188,22 @@ class LawHalf(Half):
     backward: bool
 
     def at(self, eps: Array) -> tuple[Array, Array]:
-        sign = 1.0 if self.side is Side.PESSIMISTIC else -1.0
         value, tail, _ = self.one.ordered(0.0, self.backward).hockey_stick(eps)
-        return np.clip(value + self.one.infinite(self.backward) + sign * self._error, self.limit, 1.0), tail
+        return np.clip(value + self._beyond, self.limit, 1.0), tail
 
     @cached_property
-    def _error(self) -> float:
-        """One bound for every ε ≥ 0: the error at ε = 0, where it is largest."""
-        return self.one.ordered(0.0, self.backward).delta(0.0)[1]
+    def _beyond(self) -> float:
+        """The mass at infinite loss, moved outwards by one error bound for every ε ≥ 0: that at 0, the largest."""
+        _, error = self.one.ordered(0.0, self.backward).delta(0.0)
+        return self.one.infinite(self.backward) + (error if self.side is Side.PESSIMISTIC else -error)
 
     @property
     def limit(self) -> float:
-        sign = 1.0 if self.side is Side.PESSIMISTIC else -1.0
-        return min(1.0, max(0.0, self.one.infinite(self.backward) + sign * self._error))
+        return min(1.0, max(0.0, self._beyond))
 
 
 def derived(inners: tuple[TradeOff, ...], transform: Callable[..., Profile]) -> TradeOff:
+    """The transformed profile: closed if all it is made of is."""
     if all(isinstance(f, Closed) for f in inners):
         pair = transform(*(f.profile(Side.PESSIMISTIC) for f in inners))
         return Closed(pair)
