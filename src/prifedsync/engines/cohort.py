@@ -1,0 +1,183 @@
+"""The clients of a simulation: their records, their jobs, what they carry and what has been counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..accounting import BudgetSpent, FixedMechanism
+from ..fdp import BadValue
+from ..local import Draws, Job, Key, Net
+from ..local.job import LARGEST_HELPER
+from ..rules import Noised, Rule, Unprotected
+from ..sync import Lost, Refused, Sent, Uploads
+from .store import Store
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Performance:
+    """How fast something runs; nothing in it can change a guarantee. 0 means: choose."""
+
+    chunk: int = 0  # clients stacked at once
+    records_at_once: int = 0  # records of one client looked at together
+    memory: float = 2.0 * 2**30  # bytes of client state kept in memory
+
+
+class Cohort:
+    """What both engines share. A subclass says how a group of clients takes its local steps."""
+
+    def __init__(
+        self, net: Net, jobs: Sequence[Job], records: Sequence[tuple[Tensor, Tensor]], rule: Rule, draws: Draws, *,
+        start: Tensor | None = None, pushes: bool = False, performance: Performance = Performance(),
+        folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.net, self.jobs, self.rule, self.draws = net, tuple(jobs), rule, draws
+        self.start = (net.initial() if start is None else start).to(net.device, net.dtype)  # w_0
+        self.performance = performance
+        names = [job.client for job in jobs]
+        if len(set(names)) < len(names):
+            raise BadValue("clients", len(names), "share a name", "two clients of one name would share their noise")
+        if len({job.plan is None for job in jobs}) > 1:
+            raise BadValue("clients", len(names), "are private and not private in one run", "train them apart")
+        for job, (x, _) in zip(jobs, records, strict=True):
+            job.check(len(x), net.dtype)
+        # all records in one tensor: a batch of stacked clients is one lookup
+        self.sizes = [len(x) for x, _ in records]
+        self.offsets = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
+        self.x = torch.cat([x for x, _ in records]).to(net.device)
+        self.y = torch.cat([y for _, y in records]).to(net.device)
+        if self.x.is_floating_point():
+            self.x = self.x.to(net.dtype)
+        if self.y.is_floating_point():
+            self.y = self.y.to(net.dtype)
+        self.slots = ("own", *(("helper",) if pushes else ()), *sorted({s for job in jobs for s in job.optimiser.slots}))
+        path = folder / "clients.safetensors" if folder else None
+        self.store = Store(len(jobs), len(self.slots), net.count, net.dtype, performance.memory, path)
+        self.budgets = [FixedMechanism(job.plan) if job.plan else None for job in jobs]
+        self.taken = [0] * len(jobs)  # rounds committed to
+        self.queries = [0] * len(jobs)  # noisy queries, counted where noise is added
+        self.steps = [0] * len(jobs)  # steps the carried optimiser state has seen
+
+    # ------------------------------------------------------------------ the protocol of sync.py
+
+    def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
+        """Local training of the chosen clients, group by group."""
+        of: dict[int, Sent | Refused | Lost] = {}
+        for i in chosen:
+            budget = self.budgets[i]
+            try:  # commit before anything is sent
+                self.budgets[i] = budget.spend(budget.plan) if budget else None
+            except BudgetSpent as spent:
+                of[i] = Refused(str(spent))
+            else:
+                self.taken[i] += 1
+        for group in self.groups([i for i in chosen if i not in of]):
+            before = [self.queries[i] for i in group]
+            for row, i, was in zip(self._train_group(round, group, weights), group, before, strict=True):
+                of[i] = Sent(row, self.queries[i] - was)
+        sent = [upload.row for i, upload in sorted(of.items()) if isinstance(upload, Sent)]
+        rows = torch.stack(sent) if sent else self.start.new_zeros(0, self.net.count)
+        return Uploads(of, Noised(rows) if self.jobs[0].plan else Unprotected(rows))
+
+    def push(self, chosen: Sequence[int], weights: Tensor) -> None:
+        for i in chosen:
+            state = self.state(i).clone()
+            helper = self.rule.helper(_bounded(weights), state[:1], self._mixing([i]))
+            state[self.slots.index("helper")] = helper[0]
+            self.store.write(i, state.cpu())
+
+    # ------------------------------------------------------------------ one group
+
+    def groups(self, chosen: Sequence[int]) -> list[list[int]]:
+        """Clients that can be stacked, in pieces of at most `chunk`."""
+        alike: dict[Any, list[int]] = {}
+        for i in chosen:
+            job = self.jobs[i]
+            kind = (job.optimiser.name, job.steps.local_steps, job.averaged_from, job.steps.batch == "full")
+            alike.setdefault(kind, []).append(i)
+        return [group[at : at + size] for group in alike.values() for size in [self.chunk(group)]
+                for at in range(0, len(group), size)]  # fmt: skip
+
+    def chunk(self, group: list[int]) -> int:
+        """How many of these clients are stacked at once."""
+        return 1
+
+    def _train_group(self, round: int, group: list[int], weights: Tensor | None) -> Tensor:
+        states = torch.stack([self.state(i) for i in group]).to(self.net.device)  # [C, slots, P]
+        slots = {name: states[:, row].clone() for row, name in enumerate(self.slots)}
+        own = slots["own"]
+        if weights is None:
+            helper = _bounded(slots["helper"])
+        else:
+            helper = self.rule.helper(_bounded(weights.to(own.device)), own, self._mixing(group))
+        for c, i in enumerate(group):
+            if not self.jobs[i].optimiser.carried:
+                self.steps[i] = 0
+                for name in self.jobs[i].optimiser.slots:
+                    slots[name][c] = 0
+        trained = self._local(round, group, self.rule.start(own, helper), helper, slots)
+        for i in group:
+            self.steps[i] += self.jobs[i].steps.local_steps
+        slots["own"] = self.rule.finish(own, trained, helper)
+        after = torch.stack([slots[name] for name in self.slots], 1).cpu()
+        for c, i in enumerate(group):
+            self.store.write(i, after[c].clone())  # a view would keep the whole stack alive
+        return slots["own"]
+
+    def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
+        """K local steps of each client from `start` [C, P]; updates `slots` and returns what may be sent [C, P]."""
+        raise NotImplementedError
+
+    def _mixing(self, group: Sequence[int]) -> Tensor:
+        return self.start.new_tensor([self.jobs[i].mixing for i in group]).unsqueeze(1)
+
+    def masks(self, i: int, round: int, step: int, picked: Tensor) -> dict[str, Tensor]:
+        """Dropout masks of the picked records [B, …], each drawn by its own key."""
+        masks = {}
+        for layer, (name, (rate, shape)) in enumerate(self.net.dropouts.items()):
+            values = torch.Size(shape).numel()
+            keys = [Key(self.jobs[i].client, round, step, f"dropout {layer}", record) for record in picked.tolist()]
+            lots = [self.draws.uniform(key, values) for key in keys]
+            kept = torch.stack(lots) >= rate if lots else torch.zeros(0, values)
+            masks[name] = (kept / (1 - rate) if rate < 1 else kept).reshape(-1, *shape).to(self.net.device, self.net.dtype)
+        return masks
+
+    # ------------------------------------------------------------------ state
+
+    def state(self, i: int) -> Tensor:
+        """All a client carries [slots, P]: its last upload (w_0 before the first), its helper, its optimiser's vectors."""
+        found = self.store.read(i)
+        if found is not None:
+            return found
+        fresh = torch.zeros(len(self.slots), self.net.count, dtype=self.net.dtype)
+        fresh[0] = self.start.cpu()
+        if "helper" in self.slots:
+            fresh[self.slots.index("helper")] = self.start.cpu()
+        return fresh
+
+    def own(self, i: int) -> Tensor:
+        """w̃_i, the client's last upload."""
+        return self.state(i)[0].to(self.net.device)
+
+    def counters(self) -> dict[str, list[int]]:
+        return {"taken": list(self.taken), "queries": list(self.queries), "steps": list(self.steps)}
+
+    def restore(self, counters: dict[str, list[int]], places: dict[int, int]) -> None:
+        """Go on where a checkpoint was taken."""
+        self.taken, self.queries, self.steps = (list(counters[name]) for name in ("taken", "queries", "steps"))
+        self.budgets = [
+            FixedMechanism(job.plan, taken) if job.plan else None for job, taken in zip(self.jobs, self.taken, strict=True)
+        ]
+        self.store.committed = dict(places)
+
+
+def _bounded(helper: Tensor) -> Tensor:
+    """Entries beyond any use are cut, and what is no number becomes zero: a server may send anything."""
+    return torch.nan_to_num(helper, nan=0.0, posinf=LARGEST_HELPER, neginf=-LARGEST_HELPER).clamp(
+        -LARGEST_HELPER, LARGEST_HELPER
+    )

@@ -1,0 +1,119 @@
+"""Where client states live: in memory up to a limit, beyond that in one file.
+
+The file is a safetensors file with two places for each client. A state is always written to the place that the last
+checkpoint does not point at, so whatever happens while writing, the last checkpoint is whole. Clients that never took part
+take no space: the file is sparse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..fdp import BadValue
+
+_NAMES = {torch.float32: ("F32", np.float32), torch.float64: ("F64", np.float64)}
+
+
+class Store:
+    """States [rows, width], one a client; None until one is written."""
+
+    def __init__(
+        self, clients: int, rows: int, width: int, dtype: torch.dtype, limit: float, path: Path | None = None
+    ) -> None:
+        self.clients, self.shape, self.dtype, self.limit = clients, (rows, width), dtype, limit
+        self.committed: dict[int, int] = {}  # client → its place in the last checkpoint
+        self._written: dict[int, int] = {}  # client → its place since then
+        self._cache: OrderedDict[int, Tensor] = OrderedDict()  # least recently used first
+        self._dirty: set[int] = set()
+        self._path, self._file = path, -1
+        self._bytes = rows * width * dtype.itemsize
+
+    def read(self, client: int) -> Tensor | None:
+        """The client's state; the caller may not change it in place."""
+        if client in self._cache:
+            self._cache.move_to_end(client)
+            return self._cache[client]
+        place = self._written.get(client, self.committed.get(client))
+        if place is None:
+            return None
+        raw = os.pread(self._open(), self._bytes, self._offset(client, place))
+        state = torch.from_numpy(np.frombuffer(raw, dtype=_NAMES[self.dtype][1]).reshape(self.shape).copy())
+        self._keep(client, state)
+        return state
+
+    def write(self, client: int, state: Tensor) -> None:
+        assert state.shape == self.shape, (state.shape, self.shape)
+        self._dirty.add(client)
+        self._keep(client, state)
+
+    def flush(self) -> dict[int, int]:
+        """Write what changed; returns where everything is now, for the manifest."""
+        for client in sorted(self._dirty):
+            self._put(client, self._cache[client])
+        self._dirty.clear()
+        if self._file >= 0:
+            os.fsync(self._file)
+        return self.committed | self._written
+
+    def commit(self) -> None:
+        """The manifest names the new places: the old ones are free."""
+        self.committed |= self._written
+        self._written.clear()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _keep(self, client: int, state: Tensor) -> None:
+        self._cache[client] = state
+        self._cache.move_to_end(client)
+        while len(self._cache) > 1 and len(self._cache) * self._bytes > self.limit:
+            oldest, value = self._cache.popitem(last=False)
+            if oldest in self._dirty:
+                self._put(oldest, value)
+                self._dirty.discard(oldest)
+
+    def _put(self, client: int, state: Tensor) -> None:
+        place = self._written.get(client, 1 - self.committed.get(client, 1))
+        raw = memoryview(state.contiguous().numpy()).cast("B")
+        offset, done = self._offset(client, place), 0
+        while done < len(raw):  # a nearly full disk writes less than it was given before it refuses
+            done += os.pwrite(self._open(), raw[done:], offset + done)
+        self._written[client] = place
+
+    def _offset(self, client: int, place: int) -> int:
+        return self._start + (2 * client + place) * self._bytes
+
+    @property
+    def _start(self) -> int:
+        return 8 + len(self._header())
+
+    def _header(self) -> bytes:
+        size = 2 * self.clients * self._bytes
+        entry = {"dtype": _NAMES[self.dtype][0], "shape": [self.clients, 2, *self.shape], "data_offsets": [0, size]}
+        text = json.dumps({"__metadata__": {"holds": "client states, two places each"}, "states": entry}).encode()
+        return text + b" " * (-len(text) % 8)
+
+    def _open(self) -> int:
+        if self._file < 0:
+            if self._path is None:
+                self._file, name = tempfile.mkstemp(prefix="prifedsync-")
+                os.unlink(name)  # gone with the process
+            else:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            header = self._header()
+            if os.fstat(self._file).st_size == 0:
+                os.pwrite(self._file, len(header).to_bytes(8, "little") + header, 0)
+                os.ftruncate(self._file, self._start + 2 * self.clients * self._bytes)
+            elif os.pread(self._file, len(header), 8) != header:
+                raise BadValue("checkpoint", self._path, "holds states of another run", "resume with the config it has")
+        return self._file

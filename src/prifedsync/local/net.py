@@ -1,0 +1,285 @@
+"""A module as a function of one flat vector of weights, and the clipped sums of its per-record gradients.
+
+Three ways to the same sum; the first that agrees with plain autograd on a few records, one at a time, is taken:
+    layers   book-keeping: every trainable parameter belongs to a layer with a rule of its own, called once (`layers.py`)
+    general  torch.func maps the gradient over records
+    loop     one record after another
+Axis letters: C clients, B records of a batch, P trainable parameters.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from ..fdp import BadValue
+from . import layers
+from .inspection import KeyedDropout, adopt, check_forward
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
+Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
+Way = Literal["layers", "general", "loop"]
+AGREE = 1e-6  # relative, in double precision
+
+
+class Net:
+    """A private copy of a module, inspected, with the way its gradients are taken."""
+
+    def __init__(
+        self, module: nn.Module, loss: Loss, x: Tensor, y: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu",
+        way: Way | None = None,
+    ) -> None:  # fmt: skip
+        self.loss = loss
+        self.module = copy.deepcopy(module)
+        adopt(self.module)
+        self.names = tuple(name for name, p in self.module.named_parameters() if p.requires_grad)
+        if not self.names:
+            raise BadValue("model", type(module).__name__, "has no trainable parameter", "unfreeze at least one")
+        own = dict(self.module.named_parameters())
+        self.shapes = tuple(own[name].shape for name in self.names)
+        self.sizes = tuple(shape.numel() for shape in self.shapes)
+        self.count = sum(self.sizes)
+        self._tape: _Tape | None = None
+        self.dropouts: dict[str, tuple[float, tuple[int, ...]]] = {}  # buffer → rate, shape of one record's mask
+        self._tapped: dict[str, nn.Module] = {}  # layers with a rule
+        self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
+        self.module.to(device="cpu", dtype=torch.float64)
+        few = slice(0, 4)
+        probe_x = x[few].double() if x.is_floating_point() else x[few]
+        probe_y = y[few].double() if y.is_floating_point() else y[few]
+        self._inspect(probe_x.cpu(), probe_y.cpu())
+        self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way)
+        self.module.to(device=device, dtype=dtype)
+        self.dtype, self.device = dtype, torch.device(device)
+
+    @property
+    def record_bytes(self) -> int:
+        """About what one record of a batch takes while the clipped sum is computed."""
+        if self.way != "layers":
+            return 24 * self.count
+        values = sum(torch.Size(shape).numel() for shape in self.probes.values())
+        for name, layer in self._tapped.items():
+            if isinstance(layer, (nn.Conv1d, nn.Conv2d)):  # patches, and the gradient that is formed
+                values += layer.weight[0].numel() * torch.Size(self.probes[name][1:]).numel() + 2 * layer.weight.numel()
+            elif isinstance(layer, nn.Linear) and len(self.probes[name]) > 1:
+                values += 2 * layer.weight.numel()
+        return 24 * values
+
+    # ------------------------------------------------------------------ weights
+
+    def initial(self) -> Tensor:
+        """The module's own weights as one vector [P]."""
+        own = dict(self.module.named_parameters())
+        return torch.cat([own[name].detach().flatten() for name in self.names])
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        """The vector as named parameters."""
+        parts = flat.split(self.sizes)
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def state_dict(self, flat: Tensor) -> dict[str, Tensor]:
+        """A plain state_dict of the user's module with these weights."""
+        state = {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
+        tied = {id(p): n for n, p in self.module.named_parameters()}
+        new = {name: value.detach().cpu().clone() for name, value in self.named(flat).items()}
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            state[name] = new.get(tied.get(id(value), name), state[name])
+        return state
+
+    # ------------------------------------------------------------------ forward
+
+    def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        """What the model answers, dropout off: [P], [B, …] → [B, …]."""
+        self.module.eval()
+        try:
+            return functional_call(self.module, self.named(flat), (x,))
+        finally:
+            self.module.train()
+            for layer in self.module.modules():
+                if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                    layer.eval()  # only frozen ones were let in
+
+    def _losses(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
+        return self.loss(functional_call(self.module, self.named(flat) | masks, (x,)), y)
+
+    # ------------------------------------------------------------------ sums over a batch
+
+    def clipped_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+        """Σ over valid records of v·min(1, clip/‖v‖) for each client, double: [C, P], [C, B, …], …, clip [C] → [C, P].
+
+        A record whose gradient is not finite adds zero, and so does one that is only padding.
+        """
+        if self.way == "loop":
+            rows = [self._loop(*one, _row(masks, c)) for c, one in enumerate(zip(flat, x, y, valid, clip, strict=True))]
+            return torch.stack(rows)
+        one_client = self._by_layers if self.way == "layers" else self._by_records
+        return vmap(one_client)(flat, x, y, valid, clip, masks)
+
+    def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
+        """Σ over valid records of v for each client, no clipping: training without privacy."""
+
+        def total(flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
+            return torch.where(valid, self._losses(flat, x, y, masks), 0.0).sum()
+
+        if self.way == "loop":
+            ones = zip(flat, x, y, valid, strict=True)
+            return torch.stack([_autograd(total, one[0], *one[1:], _row(masks, c)) for c, one in enumerate(ones)])
+        return vmap(grad(total))(flat, x, y, valid, masks)
+
+    def one_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
+        """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
+        return _autograd(lambda *given: self._losses(*given).sum(), flat, x, y, masks)
+
+    def _by_layers(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+        def summed(probes: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            with _Tape(self, probes) as tape:
+                return self._losses(flat, x, y, masks).sum(), tape.inputs
+
+        probes = {name: flat.new_zeros(len(x), *shape) for name, shape in self.probes.items()}
+        d, a = grad(summed, has_aux=True)(probes)
+        found: dict[str, layers.PerRecord] = {}
+        for name, layer in self._tapped.items():
+            if a[name].shape[0] != len(x):
+                raise ValueError(f"the first axis of what {name} sees is not the record")
+            for parameter, gradients in layers.RULES[type(layer)](layer, a[name], d[name]).items():
+                found[f"{name}.{parameter}" if name else parameter] = gradients
+        scale = clip_scale([found[name].norms() for name in self.names], valid, clip)
+        return torch.cat([found[name].total(scale).flatten() for name in self.names])
+
+    def _by_records(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+        def one(flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
+            return self._losses(flat, x[None], y[None], {name: mask[None] for name, mask in masks.items()}).sum()
+
+        gradients = layers.Formed(vmap(grad(one), in_dims=(None, 0, 0, 0))(flat, x, y, masks))
+        return gradients.total(clip_scale([gradients.norms()], valid, clip))
+
+    def _loop(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+        total = flat.new_zeros(self.count, dtype=torch.float64)
+        for i in torch.nonzero(valid).flatten().tolist():
+            here = {name: mask[i : i + 1] for name, mask in masks.items()}
+            gradient = layers.Formed(self.one_record(flat, x[i : i + 1], y[i : i + 1], here)[None])
+            total += gradient.total(clip_scale([gradient.norms()], valid[i : i + 1], clip))
+        return total
+
+    # ------------------------------------------------------------------ before the first step
+
+    def _inspect(self, x: Tensor, y: Tensor) -> None:
+        """Refuse what cannot be clipped record by record; learn the shapes of masks and of layers' outputs."""
+        weights = self._off_zero()
+        calls: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def noted(name: str, module: nn.Module, args: Any, output: Any) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            shapes[name] = tuple(output.shape) if isinstance(output, Tensor) else ()
+
+        hooks = [m.register_forward_hook(partial(noted, n)) for n, m in self.module.named_modules()]
+        with torch.no_grad():
+            first = functional_call(self.module, self.named(weights), (x,))
+        for hook in hooks:
+            hook.remove()
+        with torch.no_grad():
+            check_forward(self.module, x, lambda given: functional_call(self.module, self.named(weights), (given,)))
+            losses = self.loss(first, y)
+        if losses.shape != (len(x),):
+            raise BadValue("model output", tuple(first.shape), "does not fit the targets", "one row of outputs a record")
+        for name, module in self.module.named_modules():
+            if isinstance(module, KeyedDropout):
+                if calls.get(name, 0) > 1:
+                    raise BadValue("model layer", name, "is a dropout called twice", "give each call its own nn.Dropout")
+                if name in calls:
+                    self.dropouts[f"{name}.mask"] = (module.rate, module.mask_shape(shapes[name]))
+            elif type(module) in layers.RULES and calls.get(name, 0) == 1 and _trainable(module):
+                self._tapped[name] = module
+                self.probes[name] = shapes[name][1:]
+                module.register_forward_hook(partial(self._tap, name))
+
+    def _tap(self, name: str, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        return self._tape.note(name, args[0], output) if self._tape else None
+
+    def _off_zero(self) -> Tensor:
+        """Weights that are nowhere zero: a layer that starts at zero would hide what lies before it."""
+        start = self.initial()
+        spread = torch.randn(start.shape, generator=torch.Generator().manual_seed(0), dtype=start.dtype)
+        return start + 0.1 * spread
+
+    def _choose(self, x: Tensor, y: Tensor, asked: Way | None) -> tuple[Way, str]:
+        """The first way that agrees with plain autograd, record by record, and why the earlier ones were not taken."""
+        weights, reasons = self._off_zero(), []
+        clip = torch.tensor(1e-3, dtype=torch.float64)  # small enough that records are clipped
+        truth = torch.stack([self._loop(weights, x, y, row, clip, self._no_masks(x)) for row in torch.eye(len(x)).bool()])
+        ways: dict[Way, Any] = {"layers": self._by_layers, "general": self._by_records, "loop": self._loop}
+        for way, one_client in ways.items():
+            if asked not in (None, way):
+                continue
+            missing = set(self.names) - {f"{n}.{p}".lstrip(".") for n, m in self._tapped.items() for p, _ in _trainable(m)}
+            if way == "layers" and missing:
+                reasons.append(f"no layer rule for {sorted(missing)[0]}")
+                continue
+            try:
+                rows = torch.eye(len(x)).bool()
+                shared = (weights, x, y, clip, self._no_masks(x))
+                if way == "loop":
+                    seen = torch.stack([one_client(*shared[:3], row, *shared[3:]) for row in rows])
+                else:
+                    many = [t.expand(len(x), *t.shape) for t in shared[:4]]
+                    masks = {name: mask.expand(len(x), *mask.shape) for name, mask in shared[4].items()}
+                    seen = vmap(one_client)(*many[:3], rows, many[3], masks)
+            except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+                reasons.append(f"{way}: {str(error).splitlines()[0]}")
+                continue
+            if torch.allclose(seen, truth, rtol=AGREE, atol=AGREE * clip.item()):
+                return way, "; ".join(reasons)
+            reasons.append(f"{way}: differs from plain autograd")
+        raise BadValue("model", type(self.module).__name__, "has no way to per-record gradients: " + "; ".join(reasons))
+
+    def _no_masks(self, x: Tensor) -> Masks:
+        return {name: x.new_ones(len(x), *shape, dtype=torch.float64) for name, (_, shape) in self.dropouts.items()}
+
+
+def clip_scale(norms: list[Tensor], valid: Tensor, clip: Tensor) -> Tensor:
+    """min(1, clip/‖v‖) for each record from the norms of its parts [B]; zero for padding and for what is not finite."""
+    whole = layers.norm(torch.stack(norms, 1))
+    scale = torch.clamp(clip.double() / whole, max=1.0)
+    return torch.where(valid & torch.isfinite(whole), scale, 0.0)
+
+
+class _Tape:
+    """While it is open, layers note their inputs and add a probe to their outputs."""
+
+    def __init__(self, net: Net, probes: dict[str, Tensor]) -> None:
+        self.net, self.probes, self.inputs = net, probes, dict[str, Tensor]()
+
+    def __enter__(self) -> _Tape:
+        self.net._tape = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.net._tape = None
+
+    def note(self, name: str, seen: Tensor, output: Tensor) -> Tensor:
+        if name in self.inputs:
+            raise ValueError(f"{name} was called twice for one record")
+        self.inputs[name] = seen
+        return output + self.probes[name]
+
+
+def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+
+
+def _row(masks: Masks, c: int) -> Masks:
+    return {name: mask[c] for name, mask in masks.items()}
+
+
+def _autograd(total: Callable[..., Tensor], flat: Tensor, *given: Any) -> Tensor:
+    leaf = flat.detach().requires_grad_()
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(total(leaf, *given), leaf)
+    return found

@@ -1,0 +1,115 @@
+"""What is done with a noisy gradient: post-processing, so it costs no privacy and may carry any state over rounds.
+
+Clients are stacked: weights and state are [C, P], hyperparameters [C, 1]. The formulas are those of torch.optim, with which
+the reference engine computes them; weight decay is added to the gradient after the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..fdp import BadValue
+from ..fdp.values import number, whole
+
+Name = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
+SLOTS: dict[Name, tuple[str, ...]] = {  # the vectors each keeps for a client
+    "sgd": (),
+    "momentum": ("velocity",),
+    "adam": ("mean", "square"),
+    "adagrad": ("square",),
+    "rmsprop": ("square",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The learning rate's factor in a client's n-th round of its own."""
+
+    kind: Literal["constant", "step", "cosine", "inverse-sqrt"] = "constant"
+    every: int = 10
+    factor: float = 0.99
+    rounds: int = 1  # planned, for cosine
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("constant", "step", "cosine", "inverse-sqrt"):
+            raise BadValue("schedule", self.kind, "must be constant, step, cosine or inverse-sqrt")
+        whole("schedule_every", self.every, 1)
+        number("schedule_factor", self.factor, 0, 1, ends="(]")
+
+    def at(self, taken: int) -> float:
+        if self.kind == "step":
+            return self.factor ** (taken // self.every)
+        if self.kind == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(taken / self.rounds, 1)))
+        return 1 / math.sqrt(1 + taken) if self.kind == "inverse-sqrt" else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimiser:
+    """One client's optimiser. `stability` is the ε of Adam and its kin, which means something else here."""
+
+    name: Name = "sgd"
+    learning_rate: float = 1.0
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    decay: float = 0.99
+    stability: float = 1e-8
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
+    carried: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name not in SLOTS:
+            raise BadValue("optimiser", self.name, f"must be one of {', '.join(SLOTS)}")
+        number("learning_rate", self.learning_rate, 0, ends="(]")
+        number("momentum", self.momentum, 0, 1, ends="[)")
+        for beta in self.betas:
+            number("betas", beta, 0, 1, ends="[)")
+        number("decay", self.decay, 0, 1, ends="[)")
+        number("stability", self.stability, 0, ends="(]")
+        number("weight_decay", self.weight_decay, 0)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return SLOTS[self.name]
+
+
+class Stacked:
+    """The optimisers of stacked clients: all of one kind, each with its own numbers."""
+
+    def __init__(self, optimisers: list[Optimiser], taken: list[int], like: Tensor) -> None:
+        def column(value: Callable[[Optimiser], float]) -> Tensor:
+            return torch.tensor([value(o) for o in optimisers], dtype=like.dtype, device=like.device).unsqueeze(1)
+
+        (self.name,) = {o.name for o in optimisers}
+        rates = [o.learning_rate * o.schedule.at(t) for o, t in zip(optimisers, taken, strict=True)]
+        self.rate = torch.tensor(rates, dtype=like.dtype, device=like.device).unsqueeze(1)
+        self.momentum, self.decay = column(lambda o: o.momentum), column(lambda o: o.decay)
+        self.beta1, self.beta2 = column(lambda o: o.betas[0]), column(lambda o: o.betas[1])
+        self.stability, self.weight_decay = column(lambda o: o.stability), column(lambda o: o.weight_decay)
+
+    def step(self, w: Tensor, g: Tensor, slots: dict[str, Tensor], count: Tensor) -> Tensor:
+        """The new weights; `slots` are updated in place. `count` [C, 1]: how many steps the state has seen, this one too."""
+        if bool((self.weight_decay > 0).any()):
+            g = g + self.weight_decay * w
+        if self.name == "sgd":
+            return w - self.rate * g
+        if self.name == "momentum":
+            slots["velocity"].mul_(self.momentum).add_(g)
+            return w - self.rate * slots["velocity"]
+        if self.name == "adam":
+            slots["mean"].mul_(self.beta1).add_((1 - self.beta1) * g)
+            slots["square"].mul_(self.beta2).add_((1 - self.beta2) * g * g)
+            spread = (slots["square"] / (1 - self.beta2**count)).sqrt() + self.stability
+            return w - self.rate * (slots["mean"] / (1 - self.beta1**count)) / spread
+        if self.name == "adagrad":
+            slots["square"].add_(g * g)
+        else:
+            slots["square"].mul_(self.decay).add_((1 - self.decay) * g * g)
+        return w - self.rate * g / (slots["square"].sqrt() + self.stability)

@@ -1,0 +1,9 @@
+"""FedAvg: h_i = w_glob (McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017)."""
+
+from __future__ import annotations
+
+from .rule import Rule
+
+
+class FedAvg(Rule):
+    name = "fedavg"
