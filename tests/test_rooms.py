@@ -13,14 +13,16 @@ ALLOWED = {
     "accounting": {"fdp"},
     "config": {"accounting", "fdp"},
     "record": {"accounting", "fdp"},
-    "data": {"config"},
-    "models": {"config"},
+    "named": {"fdp"},
+    "data": {"config", "named", "fdp"},
+    "models": {"config", "named", "fdp"},
     "local": {"accounting", "fdp"},
     "rules": set(),
     "sync": {"rules", "accounting", "record", "fdp"},
     "engines": {"sync", "rules", "local", "data", "models", "accounting", "fdp", "config", "record"},
     "owner": {"accounting", "data", "local", "fdp"},
-    "run": {"fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines", "owner"},
+    "run": {"__init__", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
+    "terminal": {"fdp", "accounting", "record", "run"},
     "experiments": {"run", "config", "record", "accounting", "fdp", "data"},
     "audit": {"run", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
     "report": {"fdp", "accounting", "config", "record"},
@@ -37,8 +39,9 @@ ALLOWED = {
         "experiments",
         "audit",
         "report",
+        "terminal",
     },
-    "__init__": set(),
+    "__init__": {"run"},
 }
 OUTSIDE = {  # third-party package → the rooms that may import it
     "torch": {"data", "models", "local", "rules", "sync", "engines", "owner", "run", "experiments", "audit"},
@@ -47,7 +50,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
     "flwr": {"engines"},
     "pooch": {"data"},
     "typer": {"cli"},
-    "rich": {"cli", "run", "experiments"},
+    "rich": {"cli", "terminal", "experiments"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
 

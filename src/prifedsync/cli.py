@@ -159,6 +159,61 @@ def plan(
     _print_answers(answers, target, solve)
 
 
+@app.command()
+def train(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|CONFIG.toml]", help="Default: the digits preset.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the config; repeatable.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="File or folder of your own records (data.path).")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder for the run; default: runs/NAME-TIME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
+    device: Annotated[str | None, typer.Option(click_type=click.Choice(["auto", "cpu", "cuda"]), help="Where.")] = None,
+    show_config: Annotated[bool, typer.Option("--show-config", help="Print every field, documented, and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the run folder's name.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train over all clients' records, privately, and say what it cost."""
+    from .config import load, to_toml
+    from .fdp import BadValue
+
+    if resume is not None:
+        if source is not None or overrides or data is not None or out is not None or device is not None or show_config:
+            raise BadValue("resume", resume, "goes on with the config in that folder", "give --resume alone")
+    else:
+        config = load(source, overrides or (), data, device)
+        if show_config:
+            print(to_toml(config, documented=True), end="")
+            return
+    from . import run
+    from .terminal import View, print_record
+
+    with View(quiet or as_json) as view:
+        if resume is not None:
+            result = run.resume(resume, watch=view)
+        else:
+            result = run.train(config, out=out or _run_folder(source), watch=view)
+    if as_json:
+        print(json.dumps(result.record.as_json() | {"folder": str(result.folder)}, allow_nan=False))
+    elif quiet:
+        print(result.folder)
+    else:
+        print_record(result.record, result.folder)
+
+
+def _run_folder(source: str | None) -> Path:
+    """A name that says what and when; a number where that is taken."""
+    from datetime import datetime
+
+    from .config import DEFAULT_PRESET
+
+    name = f"{Path(source or DEFAULT_PRESET).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    taken = [name, *(f"{name}-{n}" for n in range(2, 100))]
+    return next(folder for folder in (Path("runs") / each for each in taken) if not folder.exists())
+
+
 def _progress(items: Collection[tuple[str, int]], what: str, shown: bool) -> Iterable[tuple[str, int]]:
     """The items, with a progress bar on the error stream while they are worked through, if that is a terminal."""
     if not (shown and sys.stderr.isatty()):
@@ -281,8 +336,11 @@ def main() -> None:
     except (OverflowError, MemoryError) as error:
         print(f"prifedsync: these numbers are beyond what can be computed: {error}", file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        print("prifedsync: interrupted", file=sys.stderr)
+    except OSError as error:
+        print(f"prifedsync: {error}; nothing already saved is lost", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort) as stopped:
+        print(f"prifedsync: interrupted; {stopped}".rstrip("; "), file=sys.stderr)
         sys.exit(130)
 
 

@@ -28,12 +28,15 @@ class Performance:
     memory: float = 2.0 * 2**30  # bytes of client state kept in memory
 
 
+DEFAULT = Performance()
+
+
 class Cohort:
     """What both engines share. A subclass says how a group of clients takes its local steps."""
 
     def __init__(
         self, net: Net, jobs: Sequence[Job], records: Sequence[tuple[Tensor, Tensor]], rule: Rule, draws: Draws, *,
-        start: Tensor | None = None, pushes: bool = False, performance: Performance = Performance(),
+        start: Tensor | None = None, pushes: bool = False, performance: Performance = DEFAULT,
         folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.net, self.jobs, self.rule, self.draws = net, tuple(jobs), rule, draws
@@ -98,7 +101,8 @@ class Cohort:
         alike: dict[Any, list[int]] = {}
         for i in chosen:
             job = self.jobs[i]
-            kind = (job.optimiser.name, job.steps.local_steps, job.averaged_from, job.steps.batch == "full")
+            steps = job.steps
+            kind = (job.noisy is None, job.optimiser.name, steps.local_steps, job.averaged_from, steps.batch == "full")
             alike.setdefault(kind, []).append(i)
         return [group[at : at + size] for group in alike.values() for size in [self.chunk(group)]
                 for at in range(0, len(group), size)]  # fmt: skip

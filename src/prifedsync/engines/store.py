@@ -77,14 +77,15 @@ class Store:
         self._cache[client] = state
         self._cache.move_to_end(client)
         while len(self._cache) > 1 and len(self._cache) * self._bytes > self.limit:
-            oldest, value = self._cache.popitem(last=False)
+            oldest = next(iter(self._cache))
             if oldest in self._dirty:
-                self._put(oldest, value)
+                self._put(oldest, self._cache[oldest])  # a full disk refuses here, and nothing is forgotten
                 self._dirty.discard(oldest)
+            del self._cache[oldest]
 
     def _put(self, client: int, state: Tensor) -> None:
         place = self._written.get(client, 1 - self.committed.get(client, 1))
-        raw = memoryview(state.contiguous().numpy()).cast("B")
+        raw = memoryview(state.contiguous().numpy().data).cast("B")
         offset, done = self._offset(client, place), 0
         while done < len(raw):  # a nearly full disk writes less than it was given before it refuses
             done += os.pwrite(self._open(), raw[done:], offset + done)
@@ -110,10 +111,14 @@ class Store:
                 os.unlink(name)  # gone with the process
             else:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-            header = self._header()
-            if os.fstat(self._file).st_size == 0:
+            header, size = self._header(), os.fstat(self._file).st_size
+            whole = self._start + 2 * self.clients * self._bytes
+            if self.committed and size < whole:
+                raise BadValue("checkpoint", self._path, "is not there, or not all of it", "start the run again")
+            if size == 0:
                 os.pwrite(self._file, len(header).to_bytes(8, "little") + header, 0)
-                os.ftruncate(self._file, self._start + 2 * self.clients * self._bytes)
             elif os.pread(self._file, len(header), 8) != header:
                 raise BadValue("checkpoint", self._path, "holds states of another run", "resume with the config it has")
+            if size < whole:  # new, or killed before it had its size
+                os.ftruncate(self._file, whole)
         return self._file

@@ -57,7 +57,10 @@ class Vectorised(Cohort):
     def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
         """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
         jobs = [self.jobs[i] for i in group]
-        picked = [choose(job.steps, self.sizes[i], job.client, round, step, self.draws) for i, job in zip(group, jobs)]
+        picked = [
+            choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
+            for i, job in zip(group, jobs, strict=True)
+        ]
         sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
         private = jobs[0].noisy is not None
         clip = sums.new_tensor([job.noisy.clip_norm if job.noisy else 1.0 for job in jobs])
@@ -66,7 +69,7 @@ class Vectorised(Cohort):
             here = [p[low : low + piece] for p in picked]
             places, valid = _padded(here, self.offsets[group])
             x, y, valid = self.x[places.to(self.x.device)], self.y[places.to(self.y.device)], valid.to(self.x.device)
-            masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here)], valid.shape[1])
+            masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
             if private:
                 sums += self.net.clipped_sums(weights, x, y, valid, clip, masks)
             else:
@@ -84,13 +87,15 @@ class Vectorised(Cohort):
 
 
 def _padded(picked: list[Tensor], offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Places in the tensor of all records [C, B], and which of them are real; padding points at a client's first record."""
+    """Places in the tensor of all records [C, B], and which of them are real; padding repeats a record of the batch."""
     width = max(len(p) for p in picked)
     valid = torch.arange(width) < torch.tensor([[len(p)] for p in picked])
     places = torch.zeros(len(picked), width, dtype=torch.long)
     for c, p in enumerate(picked):
-        places[c, : len(p)] = p
-    return places + offsets.unsqueeze(1), valid
+        if len(p):  # a client without one, or without any records, points at the first record of all
+            places[c] = p[0] + offsets[c]
+            places[c, : len(p)] = p + offsets[c]
+    return places, valid
 
 
 def _stacked(masks: list[dict[str, Tensor]], width: int) -> dict[str, Tensor]:

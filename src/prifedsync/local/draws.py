@@ -61,6 +61,11 @@ def _in_blocks(draw: Callable[[int, int], np.ndarray], count: int) -> Tensor:
     return torch.from_numpy(np.concatenate(list(_threads.map(draw, range(len(sizes)), sizes))))
 
 
+def _in_unit(words: np.ndarray) -> np.ndarray:
+    """64 random bits → a double strictly between 0 and 1: the middles of 2^52 cells, of which none is rounded to an end."""
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
 @dataclass(frozen=True)
 class SystemDraws:
     """Secret draws. The key is all there is to keep: with it a run can be resumed, and its noise subtracted."""
@@ -89,7 +94,7 @@ class SystemDraws:
         stream_key = hashlib.blake2b(key.encoded(block), key=self.secret, digest_size=KEY_BYTES).digest()
         stream = Cipher(algorithms.ChaCha20(stream_key, bytes(16)), mode=None).encryptor()
         words = np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
-        return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return _in_unit(words)
 
     def _normal(self, key: Key, block: int, count: int) -> np.ndarray:
         """Box and Muller 1958, in double precision."""
@@ -106,8 +111,7 @@ class SeededDraws:
     seed: int
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        # Philox gives multiples of 2^-53 from 0 on; half a step up keeps both ends out
-        return _in_blocks(lambda block, size: self._stream(key, block).random(size) + 2.0**-54, count)
+        return _in_blocks(lambda block, size: _in_unit(self._stream(key, block).bit_generator.random_raw(size)), count)
 
     def normal(self, key: Key, count: int) -> Tensor:
         return _in_blocks(lambda block, size: self._stream(key, block).standard_normal(size), count)

@@ -6,12 +6,15 @@ Everything here is found out before the first step, on a handful of records, and
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from ..fdp import BadValue
 
@@ -20,6 +23,8 @@ CLOSE = 1e-9  # relative, in double precision
 
 class KeyedDropout(nn.Module):
     """Dropout whose mask is given from outside, one for each record, so that it can be drawn by key."""
+
+    mask: Tensor
 
     def __init__(self, replaced: nn.Module, rate: float) -> None:
         super().__init__()
@@ -38,6 +43,7 @@ class KeyedDropout(nn.Module):
 def adopt(module: nn.Module) -> None:
     """Make a module's dropout keyed and its frozen batch statistics fixed, in place; refuse what mixes records."""
     module.train()
+    keyed: dict[nn.Module, KeyedDropout] = {}  # one under two names stays one
     for name, layer in list(module.named_modules()):
         shown = f"{name} ({type(layer).__name__})"
         if isinstance(layer, (_BatchNorm, _InstanceNorm)) and not _statistics_are_fixed(layer):
@@ -46,12 +52,12 @@ def adopt(module: nn.Module) -> None:
         if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
             raise BadValue("model layer", shown, "rewrites its table or its gradients", "leave max_norm, scale_grad_by_freq "
                            "and sparse at their defaults")  # fmt: skip
-        for child_name, child in list(layer.named_children()):
+        for child_name, child in list(layer._modules.items()):
             if isinstance(child, _DropoutNd):
                 if isinstance(child, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
                     full = f"{name}.{child_name}".lstrip(".")
                     raise BadValue("model layer", f"{full} ({type(child).__name__})", "is not supported", "use nn.Dropout")
-                setattr(layer, child_name, KeyedDropout(child, child.p))
+                setattr(layer, child_name, keyed.setdefault(child, KeyedDropout(child, child.p)))
 
 
 def _statistics_are_fixed(layer: nn.Module) -> bool:
@@ -69,26 +75,47 @@ def _statistics_are_fixed(layer: nn.Module) -> bool:
 def check_forward(module: nn.Module, x: Tensor, outputs: Callable[[Tensor], Tensor]) -> None:
     """Refuse a forward that draws its own randomness, updates a buffer, or lets one record see another."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    dice = torch.get_rng_state()
     together = outputs(x)
     for name, buffer in module.named_buffers():
-        if not torch.equal(buffer, buffers[name]):
-            raise BadValue("model buffer", name, "is updated in forward, without noise", "keep no statistics of the records")
+        if name not in buffers or not torch.equal(buffer, buffers[name]):
+            raise BadValue(
+                "model buffer", name, "is updated in forward, without noise", "keep no statistics of the records"
+            )
     if together.shape[:1] != x.shape[:1]:
         raise BadValue("model output", tuple(together.shape), f"for {len(x)} records", "the first axis must be the record")
-    if not _close(outputs(x), together):
+    if not (torch.equal(torch.get_rng_state(), dice) and _close(outputs(x), together)):
         raise BadValue("model", type(module).__name__, "gives two answers to one question", "use nn.Dropout modules, which "
                        "can be drawn by key, and no randomness of its own in forward")  # fmt: skip
     for changed in range(len(x)):
         other = x.clone()
-        other[changed] = x[(changed + 1) % len(x)] if len(x) > 1 else 0
         if x.is_floating_point():
-            other[changed] = 2 * other[changed] + 1
+            other[changed] = 2 * x[(changed + 1) % len(x)] + 1
+        else:
+            other[changed] = (x[changed] == 0).to(x.dtype)  # another record, of tokens that every table has
         keep = torch.arange(len(x)) != changed
         if not _close(outputs(other)[keep], together[keep]):
             _refuse_mixing(module)
     for alone in range(len(x)):
         if not _close(outputs(x[alone : alone + 1]), together[alone : alone + 1]):
             _refuse_mixing(module)
+
+
+class Uses(TorchFunctionMode):
+    """While it is open, counts how often each of these tensors goes into something that comes out as a tensor."""
+
+    def __init__(self, watched: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.of = dict.fromkeys(watched, 0)
+        self._names = {id(tensor): name for name, tensor in watched.items()}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+            for leaf in tree_leaves((args, kwargs)):
+                if id(leaf) in self._names:
+                    self.of[self._names[id(leaf)]] += 1
+        return result
 
 
 def _refuse_mixing(module: nn.Module) -> None:

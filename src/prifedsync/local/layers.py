@@ -28,7 +28,8 @@ def norm(values: Tensor) -> Tensor:
     """‖·‖₂ over all but the first axis, scaled before it is squared."""
     flat = values.double().flatten(1)
     largest = flat.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
-    return largest * torch.linalg.vector_norm(flat / largest.unsqueeze(1), dim=1)
+    sizes: Tensor = torch.linalg.vector_norm(flat / largest.unsqueeze(1), dim=1)
+    return largest * sizes
 
 
 def scaled(values: Tensor, scale: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..fdp import BadValue
 from . import layers
-from .inspection import KeyedDropout, adopt, check_forward
+from .inspection import KeyedDropout, Uses, adopt, check_forward
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
 Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
@@ -38,6 +38,7 @@ class Net:
         self.loss = loss
         self.module = copy.deepcopy(module)
         adopt(self.module)
+        self._fixed = [layer for layer in self.module.modules() if not layer.training]  # frozen batch statistics
         self.names = tuple(name for name, p in self.module.named_parameters() if p.requires_grad)
         if not self.names:
             raise BadValue("model", type(module).__name__, "has no trainable parameter", "unfreeze at least one")
@@ -50,7 +51,9 @@ class Net:
         self._tapped: dict[str, nn.Module] = {}  # layers with a rule
         self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
         self.module.to(device="cpu", dtype=torch.float64)
-        few = slice(0, 4)
+        if not len(x):
+            raise BadValue("records", 0, "are too few to inspect a model with")
+        few = torch.arange(4) % len(x)  # several even where there is one: a record alone hides that records mix
         probe_x = x[few].double() if x.is_floating_point() else x[few]
         probe_y = y[few].double() if y.is_floating_point() else y[few]
         self._inspect(probe_x.cpu(), probe_y.cpu())
@@ -98,12 +101,12 @@ class Net:
         """What the model answers, dropout off: [P], [B, …] → [B, …]."""
         self.module.eval()
         try:
-            return functional_call(self.module, self.named(flat), (x,))
+            answered: Tensor = functional_call(self.module, self.named(flat), (x,))
+            return answered
         finally:
             self.module.train()
-            for layer in self.module.modules():
-                if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                    layer.eval()  # only frozen ones were let in
+            for layer in self._fixed:
+                layer.eval()
 
     def _losses(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         return self.loss(functional_call(self.module, self.named(flat) | masks, (x,)), y)
@@ -129,8 +132,10 @@ class Net:
 
         if self.way == "loop":
             ones = zip(flat, x, y, valid, strict=True)
-            return torch.stack([_autograd(total, one[0], *one[1:], _row(masks, c)) for c, one in enumerate(ones)])
-        return vmap(grad(total))(flat, x, y, valid, masks)
+            sums = torch.stack([_autograd(total, one[0], *one[1:], _row(masks, c)) for c, one in enumerate(ones)])
+        else:
+            sums = vmap(grad(total))(flat, x, y, valid, masks)
+        return torch.where(valid.any(1, keepdim=True), sums, 0.0)  # all padding: zero times whatever the padding gave
 
     def one_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
@@ -179,26 +184,37 @@ class Net:
             calls[name] = calls.get(name, 0) + 1
             shapes[name] = tuple(output.shape) if isinstance(output, Tensor) else ()
 
-        hooks = [m.register_forward_hook(partial(noted, n)) for n, m in self.module.named_modules()]
+        named = self.named(weights)
         with torch.no_grad():
-            first = functional_call(self.module, self.named(weights), (x,))
+            check_forward(self.module, x, lambda given: functional_call(self.module, named, (given,)))
+        hooks = [m.register_forward_hook(partial(noted, n)) for n, m in self.module.named_modules()]
+        with torch.no_grad(), Uses(named) as uses:
+            first = functional_call(self.module, named, (x,))
+        self._uses = uses.of
         for hook in hooks:
             hook.remove()
-        with torch.no_grad():
-            check_forward(self.module, x, lambda given: functional_call(self.module, self.named(weights), (given,)))
-            losses = self.loss(first, y)
-        if losses.shape != (len(x),):
+        if not self._fits(first, y):
             raise BadValue("model output", tuple(first.shape), "does not fit the targets", "one row of outputs a record")
         for name, module in self.module.named_modules():
             if isinstance(module, KeyedDropout):
                 if calls.get(name, 0) > 1:
                     raise BadValue("model layer", name, "is a dropout called twice", "give each call its own nn.Dropout")
                 if name in calls:
+                    if shapes[name][0] != len(x):
+                        raise BadValue("model layer", name, "is a dropout whose first axis is not the record",
+                                       "let the record be the first axis")  # fmt: skip
                     self.dropouts[f"{name}.mask"] = (module.rate, module.mask_shape(shapes[name]))
             elif type(module) in layers.RULES and calls.get(name, 0) == 1 and _trainable(module):
                 self._tapped[name] = module
                 self.probes[name] = shapes[name][1:]
                 module.register_forward_hook(partial(self._tap, name))
+
+    def _fits(self, outputs: Tensor, y: Tensor) -> bool:
+        try:
+            with torch.no_grad():
+                return self.loss(outputs, y).shape == (len(y),)
+        except (RuntimeError, ValueError, IndexError):
+            return False
 
     def _tap(self, name: str, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
         return self._tape.note(name, args[0], output) if self._tape else None
@@ -213,7 +229,11 @@ class Net:
         """The first way that agrees with plain autograd, record by record, and why the earlier ones were not taken."""
         weights, reasons = self._off_zero(), []
         clip = torch.tensor(1e-3, dtype=torch.float64)  # small enough that records are clipped
-        truth = torch.stack([self._loop(weights, x, y, row, clip, self._no_masks(x)) for row in torch.eye(len(x)).bool()])
+        rows = torch.eye(len(x)).bool()
+        try:
+            truth = torch.stack([self._loop(weights, x, y, row, clip, self._no_masks(x)) for row in rows])
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise BadValue("model", type(self.module).__name__, f"fails on one record: {_first_line(error)}") from error
         ways: dict[Way, Any] = {"layers": self._by_layers, "general": self._by_records, "loop": self._loop}
         for way, one_client in ways.items():
             if asked not in (None, way):
@@ -222,8 +242,11 @@ class Net:
             if way == "layers" and missing:
                 reasons.append(f"no layer rule for {sorted(missing)[0]}")
                 continue
+            shared_use = [name for name, uses in self._uses.items() if uses != 1]
+            if way == "layers" and shared_use:  # a second use may be hidden from the few records by a ReLU or a where
+                reasons.append(f"{shared_use[0]} is used {self._uses[shared_use[0]]} times")
+                continue
             try:
-                rows = torch.eye(len(x)).bool()
                 shared = (weights, x, y, clip, self._no_masks(x))
                 if way == "loop":
                     seen = torch.stack([one_client(*shared[:3], row, *shared[3:]) for row in rows])
@@ -232,7 +255,7 @@ class Net:
                     masks = {name: mask.expand(len(x), *mask.shape) for name, mask in shared[4].items()}
                     seen = vmap(one_client)(*many[:3], rows, many[3], masks)
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-                reasons.append(f"{way}: {str(error).splitlines()[0]}")
+                reasons.append(f"{way}: {_first_line(error)}")
                 continue
             if torch.allclose(seen, truth, rtol=AGREE, atol=AGREE * clip.item()):
                 return way, "; ".join(reasons)
@@ -272,6 +295,10 @@ class _Tape:
 
 def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _row(masks: Masks, c: int) -> Masks:

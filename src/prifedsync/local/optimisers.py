@@ -95,7 +95,7 @@ class Stacked:
         self.stability, self.weight_decay = column(lambda o: o.stability), column(lambda o: o.weight_decay)
 
     def step(self, w: Tensor, g: Tensor, slots: dict[str, Tensor], count: Tensor) -> Tensor:
-        """The new weights; `slots` are updated in place. `count` [C, 1]: how many steps the state has seen, this one too."""
+        """The new weights; `slots` change in place. `count` [C, 1]: how many steps the state has seen, this one too."""
         if bool((self.weight_decay > 0).any()):
             g = g + self.weight_decay * w
         if self.name == "sgd":

@@ -1,0 +1,6 @@
+"""Attacks on what the engines really do, as opposed to what they say."""
+
+from .check import Check, StepAudit
+from .step import audit_step
+
+__all__ = ["Check", "StepAudit", "audit_step"]

@@ -1,0 +1,124 @@
+"""How far one record moves the clipped sum, and what a broken record adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..fdp import Neighbours
+from .attacks import Attack, attack, given
+from .check import Check
+from .subject import CLOSE, Records, SameForAll, Subject, fitted, sums, uploads
+
+COMMON = 2  # records that neighbouring data sets share
+ACTIVE = 0.5  # clip norms that an attack must move the sum by, lest nothing was tested
+
+
+def check_sensitivity(subject: Subject) -> tuple[Check, ...]:
+    """The largest clipped vector of one record, and the largest movement between neighbouring data sets."""
+    attacks = attack(subject)
+    clip, margin = subject.noisy.clip_norm, 1 + subject.noisy.clip_margin
+    lengths, replaced, removed = measured(subject, attacks) / clip
+    tried = f"{len(attacks.x)} records at {len(attacks.weights)} weights tried"
+    return (
+        _bounded("clip of one record", lengths, 1, margin, f"No record's clipped vector, over all layers together, is longer "
+                 f"than clip_norm ({tried})."),
+        _bounded("record replaced", replaced, 2, margin, "Replacing one record by another moves the clipped sum by at most "
+                 f"twice clip_norm ({tried}, every pair)."),
+        _bounded("record removed", removed, 1, margin, "Removing one record moves the clipped sum by at most clip_norm."),
+    )  # fmt: skip
+
+
+def _bounded(name: str, worst: Tensor, limit: float, margin: float, explanation: str) -> Check:
+    passed = bool(worst <= limit * margin) and bool(worst > ACTIVE)  # NaN passes neither
+    allowed = f"{ACTIVE:g} to {limit:g}·(1 + {margin - 1:.3g})"
+    return Check(name, f"{float(worst):.10g} clip norms", allowed, passed, explanation)
+
+
+def measured(subject: Subject, attacks: Attack) -> Tensor:
+    """The largest clipped vector, movement by replacement and movement by removal over all attacks: [3]."""
+    candidates = list(zip(attacks.x.split(1), attacks.y.split(1), strict=True))
+    alone = everything(subject, candidates, 1)
+    common = subject.records(10, 10 + COMMON)
+    worlds = everything(subject, [_joined(common, own) for own in candidates] + [common], COMMON + 1)
+    worst = torch.zeros(3, dtype=torch.float64)
+    for weights in attacks.weights:
+        found = sums(worlds, weights)
+        with_one, without = found[:-1], found[-1:]
+        here = [sums(alone, weights).norm(dim=1).max(), _distances(with_one, with_one), _distances(with_one, without)]
+        worst = torch.maximum(worst, torch.stack(here))  # NaN stays
+    return worst
+
+
+def _distances(one: Tensor, other: Tensor) -> Tensor:
+    """The largest distance between rows, without the rounding of a matrix product."""
+    return torch.stack([(row - other).norm(dim=1).max() for row in one]).max()
+
+
+def everything(subject: Subject, data: list[Records], nominal: int):  # type: ignore[no-untyped-def]
+    """Clients who look at all their records in every step and draw alike; `nominal` records each, one perhaps missing."""
+    steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
+    jobs = [subject.job(f"world {i}", steps, nominal, neighbours=Neighbours.ADD_REMOVE) for i in range(len(data))]
+    return subject.cohort(jobs, data, draws=SameForAll(subject.draws))
+
+
+def _joined(one: Records, other: Records) -> Records:
+    return torch.cat([one[0], other[0]]), torch.cat([one[1], other[1]])
+
+
+# ------------------------------------------------------------------ broken records
+
+
+def check_broken(subject: Subject) -> Check:
+    """A record whose gradient is not finite adds exactly zero, and nothing that is not finite leaves."""
+    broken, common = broken_records(subject), subject.records(10, 10 + COMMON)
+    alone = everything(subject, broken, 1)
+    worlds = everything(subject, [_joined(common, own) for own in broken] + [common], COMMON + 1)
+    steps = fitted(subject.noisy, COMMON + 1, batch="full", local_steps=2)
+    optimiser = replace(subject.optimiser, learning_rate=1e-3)
+    jobs = [subject.job(f"broken {i}", steps, COMMON + 1, optimiser=optimiser, rounds=9) for i in range(len(broken))]
+    leaving = subject.cohort(jobs, [_joined(common, own) for own in broken])
+    faults, tried = [], 0
+    for round, weights in enumerate(broken_weights(subject)):
+        single, several = sums(alone, weights), sums(worlds, weights)
+        lost = torch.tensor([_not_finite(subject, weights, record) for record in broken])
+        tried += int(lost.sum())
+        moved = (several[:-1] - several[-1:])[lost].norm(dim=1)
+        if bool((single[lost] != 0).any()):
+            faults.append("a broken record adds something")
+        if not bool((moved <= CLOSE[subject.net.dtype] * subject.noisy.clip_norm).all()):
+            faults.append("a broken record changes what others add")
+        if not bool(torch.isfinite(uploads(leaving, round, weights)).all()):
+            faults.append("an upload is not finite")
+    measured = "; ".join(dict.fromkeys(faults)) or f"exactly zero, {tried} times"
+    return Check(
+        "broken records", measured, "exactly zero, at least once", not faults and tried > 0,
+        "A NaN or infinite record adds exactly zero to the sum, and nothing that is not a number ever leaves.",
+    )  # fmt: skip
+
+
+def broken_records(subject: Subject) -> list[Records]:
+    x, y = subject.records(0, 1)
+    found = [(x, y)]
+    if x.is_floating_point():
+        spoilt = x.clone().flatten()
+        spoilt[0] = torch.nan
+        values = [spoilt.reshape(x.shape), x + torch.nan, x + torch.inf, x - torch.inf]
+        found += [(value, y) for value in values]
+    if y.is_floating_point():
+        found.append((x, y + torch.nan))
+    return found
+
+
+def broken_weights(subject: Subject) -> list[Tensor]:
+    """Good weights, weights that are no numbers, and weights that overflow: the only way to break a record of tokens."""
+    start = subject.start
+    return [start, start + torch.nan, start + torch.inf, start.sign() * torch.finfo(start.dtype).max]
+
+
+def _not_finite(subject: Subject, weights: Tensor, record: Records) -> bool:
+    net = subject.net
+    gradient = net.one_record(weights.to(net.device), given(net, record[0]), given(net, record[1]), {})
+    return not bool(torch.isfinite(gradient).all())

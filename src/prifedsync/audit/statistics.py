@@ -1,0 +1,94 @@
+"""Tests of a law, exact wherever there is an exact one; each rejects a right engine with probability CHANCE at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from .check import CHANCE
+
+Law = Literal["gaussian", "laplace"]
+TAILS = (2.0, 3.0, 4.0)  # in standard deviations of the normal; the Laplace tail of the same mass
+
+
+def standard(law: Law) -> stats.rv_continuous:
+    return stats.norm if law == "gaussian" else stats.laplace
+
+
+def magnitude(values: np.ndarray, law: Law, axis: int | None = None) -> tuple[np.ndarray, int]:
+    """A sum that is χ² under the law with scale 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
+    count = values.size if axis is None else values.shape[axis]
+    if law == "gaussian":
+        return np.sum(values**2, axis=axis), count
+    return 2 * np.sum(np.abs(values), axis=axis), 2 * count
+
+
+def scale(values: np.ndarray, law: Law) -> float:
+    """The scale that the values have, 1 if all is well."""
+    total, freedom = magnitude(values, law)
+    return float(total / freedom) ** (0.5 if law == "gaussian" else 1.0)
+
+
+def scale_range(count: int, law: Law) -> tuple[float, float]:
+    """Where the estimated scale of that many values lies, but for CHANCE."""
+    freedom, power = (count, 0.5) if law == "gaussian" else (2 * count, 1.0)
+    ends = stats.chi2.ppf([CHANCE / 2, 1 - CHANCE / 2], freedom) / freedom
+    return float(ends[0] ** power), float(ends[1] ** power)
+
+
+def smallest_scale_chance(values: np.ndarray, law: Law) -> np.ndarray:
+    """For each column: how likely a scale as far from 1 as its own is, [columns]."""
+    total, freedom = magnitude(values, law, axis=0)
+    return 2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom))
+
+
+def shape_chance(values: np.ndarray, law: Law) -> float:
+    """Kolmogorov and Smirnov."""
+    return float(stats.kstest(values, standard(law).cdf, method="asymp").pvalue)
+
+
+def tail_chance(values: np.ndarray, law: Law) -> float:
+    """The least likely of the tail counts, counted as one test."""
+    found = []
+    for tail in TAILS:
+        mass = 2 * stats.norm.sf(tail)
+        beyond = int(np.sum(np.abs(values) > standard(law).isf(mass / 2)))
+        found.append(stats.binomtest(beyond, values.size, mass).pvalue)
+    return float(min(1.0, len(TAILS) * min(found)))
+
+
+def normal_scores(values: np.ndarray, law: Law) -> np.ndarray:
+    """Values of a law turned into normal ones."""
+    return values if law == "gaussian" else stats.norm.ppf(np.clip(stats.laplace.cdf(values), 1e-300, 1 - 1e-16))
+
+
+def correlation(rows: np.ndarray) -> tuple[float, float]:
+    """The largest correlation between two rows of standard normals, and how likely one as large is among all pairs.
+
+    The squared cosine of two independent normal vectors of length P is Beta(1/2, (P − 1)/2).
+    """
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = np.abs(unit @ unit.T)[np.triu_indices(len(rows), 1)]
+    largest = float(np.max(cosines))
+    alone = stats.beta.sf(min(largest**2, 1.0), 0.5, (rows.shape[1] - 1) / 2)
+    return largest, float(min(1.0, len(cosines) * alone))
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that should happen with a known chance in each of many independent trials."""
+
+    what: str
+    happened: int
+    trials: int
+    expected: float
+
+    @property
+    def chance(self) -> float:
+        return float(stats.binomtest(self.happened, self.trials, self.expected).pvalue)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.happened / self.trials:.4g}, expected {self.expected:.4g}"

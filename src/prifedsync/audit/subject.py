@@ -1,0 +1,172 @@
+"""What is audited: an engine as it is, over clients whom the auditor makes up.
+
+Everything goes through the engine's own doors. `uploads` is what leaves; `sums` is the one thing behind the door that is
+looked at, the clipped sum before noise. Draws are a function of their key, so two cohorts with one source draw the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
+from ..engines import Cohort, Performance, Reference, Vectorised
+from ..fdp import Neighbours
+from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser
+from ..local.losses import regression
+from ..rules import FedAvg
+
+Records = tuple[Tensor, Tensor]
+Mechanism = NoisySteps | OutputPerturbation
+PLAIN = Optimiser(name="sgd", learning_rate=1.0)
+OPEN_STEPS = 2  # local steps before an output is perturbed
+CLOSE = {torch.float32: 1e-5, torch.float64: 1e-9}  # two ways to one sum, relative to the clip norm
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A net, the way it is trained, and where random numbers come from."""
+
+    net: Net
+    x: Tensor
+    y: Tensor
+    mechanism: Mechanism
+    optimiser: Optimiser
+    engine: type[Cohort]
+    neighbours: Neighbours
+    draws: Draws
+
+    @property
+    def noisy(self) -> NoisySteps:
+        assert isinstance(self.mechanism, NoisySteps)
+        return self.mechanism
+
+    @property
+    def start(self) -> Tensor:
+        return self.net.initial()
+
+    def records(self, low: int, high: int) -> Records:
+        """Example records by number, starting again where they end."""
+        places = torch.arange(low, high) % len(self.x)
+        return self.x[places], self.y[places]
+
+    def normal(self, *shape: int, what: str) -> Tensor:
+        """The auditor's own random numbers."""
+        return self.draws.normal(Key("the auditor", 0, 0, what), torch.Size(shape).numel()).reshape(shape)
+
+    def job(
+        self, client: str, mechanism: Mechanism, records: int, *, optimiser: Optimiser = PLAIN, rounds: int = 1,
+        neighbours: Neighbours | None = None,
+    ) -> Job:  # fmt: skip
+        plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, neighbours=neighbours or self.neighbours)
+        return Job(client=client, plan=plan, optimiser=optimiser, open_steps=open_steps(mechanism, records))
+
+    def cohort(
+        self, jobs: Sequence[Job], data: Sequence[Records], *, net: Net | None = None, draws: Draws | None = None,
+        start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0,
+    ) -> Cohort:  # fmt: skip
+        performance = Performance(chunk=chunk, records_at_once=records_at_once)
+        net, draws = net or self.net, draws or self.draws
+        return self.engine(net, jobs, data, FedAvg(), draws, start=start, performance=performance)
+
+
+def open_steps(mechanism: Mechanism, records: int) -> OpenSteps | None:
+    if isinstance(mechanism, NoisySteps):
+        return None
+    return OpenSteps(records=records, batch="full", local_steps=OPEN_STEPS)
+
+
+def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
+    """The steps for another number of records, at the same rate as nearly as can be."""
+    batch = steps.batch if steps.batch == "full" else max(1, min(round(steps.rate * records), records - 1))
+    if steps.rate >= 1 or records == 1:
+        batch = "full"
+    return replace(steps, **{"records": records, "batch": batch, **changes})  # type: ignore[arg-type]
+
+
+def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
+    """What leaves every client in a round that starts at these weights [C, P]."""
+    return cohort.train(round, range(len(cohort.jobs)), weights.to(cohort.net.device)).rows.value.detach().cpu()
+
+
+def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tensor:
+    """The clipped sum of every client before noise, double [C, P]; weights are [P] or [C, P]."""
+    rows = weights.to(cohort.net.device, cohort.net.dtype).expand(len(cohort.jobs), -1)
+    found = torch.zeros(rows.shape, dtype=torch.float64)
+    for group in cohort.groups(range(len(cohort.jobs))):
+        if isinstance(cohort, Vectorised):
+            found[group] = cohort.batch_sums(round, step, group, rows[group]).detach().cpu()
+        elif isinstance(cohort, Reference):
+            found[group] = torch.stack([cohort.batch_sum(round, step, i, rows[i]) for i in group]).detach().cpu()
+        else:
+            raise TypeError(f"{type(cohort).__name__} has no clipped sums to look at")
+    return found
+
+
+def glass(like: Net, width: int) -> Net:
+    """A linear model without bias, by which a step can be looked through.
+
+    With targets far below anything it answers, every record's gradient points along the record and is clipped to exactly
+    clip_norm, whatever the weights: the clipped sum is known beforehand.
+    """
+    with torch.random.fork_rng(devices=[]):  # leaves the caller's random state as it is
+        module = nn.Linear(width, 1, bias=False)
+    return Net(module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.way)
+
+
+def far_below(clip: float, count: int) -> Tensor:
+    """Targets for `glass`."""
+    return torch.full((count,), -1e6 * max(clip, 1.0))
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Draws without noise; batches are drawn as ever."""
+
+    source: Draws
+
+    def uniform(self, key: Key, count: int) -> Tensor:
+        if key.purpose == "output":  # the middle of a Laplace distribution
+            return torch.full((count,), 0.5, dtype=torch.float64)
+        return self.source.uniform(key, count)
+
+    def normal(self, key: Key, count: int) -> Tensor:
+        return torch.zeros(count, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class SameForAll:
+    """One world's draws for every client: clients with neighbouring records then differ in that record alone."""
+
+    source: Draws
+
+    def uniform(self, key: Key, count: int) -> Tensor:
+        return self.source.uniform(key._replace(client=""), count)
+
+    def normal(self, key: Key, count: int) -> Tensor:
+        return self.source.normal(key._replace(client=""), count)
+
+
+@dataclass(frozen=True)
+class Tape:
+    """Notes every draw in order. It never objects: an engine that draws a key twice is to be found out, not stopped."""
+
+    source: Draws
+    notes: list[tuple[str, Key, Tensor]] = field(default_factory=list)
+
+    def uniform(self, key: Key, count: int) -> Tensor:
+        self.notes.append(("uniform", key, self.source.uniform(key, count)))
+        return self.notes[-1][2]
+
+    def normal(self, key: Key, count: int) -> Tensor:
+        self.notes.append(("normal", key, self.source.normal(key, count)))
+        return self.notes[-1][2]
+
+    def normals(self, client: str, round: int) -> list[Tensor]:
+        return [values for kind, key, values in self.notes if (kind, key.client, key.round) == ("normal", client, round)]
+
+    def purpose(self, name: str, client: str, round: int) -> list[Key]:
+        return [key for _, key, _ in self.notes if (key.purpose, key.client, key.round) == (name, client, round)]

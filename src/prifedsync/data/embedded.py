@@ -1,0 +1,92 @@
+"""Data sets that come with scikit-learn, as one set of records each, scaled by public constants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..fdp.values import BadValue
+from .federation import Records, Task
+from .scale import scaled
+
+if TYPE_CHECKING:
+    from ..config import DataConfig
+
+# Round numbers near the least and largest value of each feature in the data set's published description (UCI Breast Cancer
+# Wisconsin, Diagnostic), in the order of its columns; the few values outside are clamped.
+BREAST_CANCER_RANGES: dict[str, tuple[float, float]] = {
+    "mean radius": (5, 30),
+    "mean texture": (5, 40),
+    "mean perimeter": (40, 200),
+    "mean area": (100, 2500),
+    "mean smoothness": (0.05, 0.17),
+    "mean compactness": (0, 0.35),
+    "mean concavity": (0, 0.45),
+    "mean concave points": (0, 0.2),
+    "mean symmetry": (0.1, 0.3),
+    "mean fractal dimension": (0.05, 0.1),
+    "radius error": (0.1, 3),
+    "texture error": (0.3, 5),
+    "perimeter error": (0.5, 22),
+    "area error": (5, 550),
+    "smoothness error": (0, 0.03),
+    "compactness error": (0, 0.14),
+    "concavity error": (0, 0.4),
+    "concave points error": (0, 0.05),
+    "symmetry error": (0, 0.08),
+    "fractal dimension error": (0, 0.03),
+    "worst radius": (5, 40),
+    "worst texture": (10, 50),
+    "worst perimeter": (50, 250),
+    "worst area": (150, 4300),
+    "worst smoothness": (0.07, 0.23),
+    "worst compactness": (0, 1.1),
+    "worst concavity": (0, 1.3),
+    "worst concave points": (0, 0.3),
+    "worst symmetry": (0.15, 0.7),
+    "worst fractal dimension": (0.05, 0.21),
+}
+
+
+def digits() -> tuple[Records, Task]:
+    """1,797 handwritten digits as images of shape (1, 8, 8) in [0, 1], ten classes."""
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # here: slow to import, not always needed
+
+    bunch = load_digits()
+    images = (
+        torch.from_numpy(bunch.images).to(torch.float32).unsqueeze(1) / 16
+    )  # 16 is white, by the data set's description
+    return Records(images, torch.from_numpy(bunch.target).to(torch.int64)), Task("classes", 10)
+
+
+def breast_cancer() -> tuple[Records, Task]:
+    """569 breast masses with 30 measured features in [−1, 1]; malignant is 0 and benign 1, as in scikit-learn."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    if bunch.feature_names.tolist() != list(BREAST_CANCER_RANGES):
+        raise BadValue("data.source", "breast-cancer", "has other columns than expected", "use scikit-learn 1.5 or later")
+    columns = [scaled(bunch.data[:, i], span) for i, span in enumerate(BREAST_CANCER_RANGES.values())]
+    x = torch.from_numpy(np.stack(columns, axis=1)).to(torch.float32)
+    return Records(x, torch.from_numpy(bunch.target).to(torch.float32)), Task("binary", 2)
+
+
+EMBEDDED = {"digits": digits, "breast-cancer": breast_cancer}
+
+
+def embedded(config: DataConfig) -> tuple[Records, Task]:
+    """The records of `data.source`; settings that describe your own data are refused, since nothing would read them."""
+    records, task = EMBEDDED[config.source]()
+    for name in ("client_column", "label_values", "columns", "ranges", "missing", "categories"):
+        if value := getattr(config, name):
+            shown = list(value) if not isinstance(value, str) else repr(value)
+            rule = f"is not read by data.source = {config.source}"
+            raise BadValue(f"data.{name}", shown, rule, 'leave it out, or data.source = "csv" for your own data')
+    if config.classes not in (0, task.classes):
+        raise BadValue("data.classes", config.classes, f"must be 0 or {task.classes} for data.source = {config.source}")
+    # "classes" is the default, so it is not a statement about this source
+    if config.task not in ("classes", task.kind):
+        raise BadValue("data.task", config.task, f"must be {task.kind} for data.source = {config.source}", "leave it out")
+    return records, task

@@ -1,0 +1,176 @@
+"""What a federation is: named clients with records of one shape, and what is predicted from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..fdp.values import BadValue, whole
+
+Kind = Literal["classes", "binary", "regression"]
+LONGEST_NAME = 200  # bytes; names become file names
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted: one of `classes` classes, yes or no (two classes), or a number (no classes)."""
+
+    kind: Kind
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise BadValue("task.kind", repr(self.kind), f"must be one of {', '.join(get_args(Kind))}")
+        if self.kind == "classes":
+            whole("task.classes", self.classes, 2)
+        else:
+            whole("task.classes", self.classes, *((2, 2) if self.kind == "binary" else (0, 0)))
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for one record."""
+        return self.classes if self.kind == "classes" else 1
+
+    @property
+    def label_dtype(self) -> torch.dtype:
+        return torch.int64 if self.kind == "classes" else torch.float32
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records x [n, ...] (float32, or int64 for tokens) and their labels y [n]."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One owner's records: those trained on, and those held out for scores."""
+
+    name: str
+    train: Records
+    test: Records
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """All clients and their common task."""
+
+    clients: tuple[Client, ...]
+    task: Task
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
+        return tuple(self.clients[0].train.x.shape[1:])
+
+    @property
+    def tokens(self) -> bool:
+        """Whether records are whole numbers, for an embedding; the nets that come with the package want floats."""
+        return self.clients[0].train.x.dtype == torch.int64
+
+
+def check(federation: Federation) -> Federation:
+    """The federation as float32 or int64 tensors; refused, by the client's name, if some records cannot be trained on."""
+    if not federation.clients:
+        raise BadValue("federation.clients", "()", "must hold at least one client")
+    _names(client.name for client in federation.clients)
+    first: Client | None = None
+    clients = []
+    for client in federation.clients:
+        who = f"client {client.name!r}"
+        train = _records(f"{who}, training set", client.train, federation.task)
+        if not len(train):
+            raise BadValue(f"{who}, training records", 0, "must be at least 1", "leave the client out, or give it records")
+        first = first or replace(client, train=train)
+        _alike(f"{who}, training set", train, first)
+        if len(client.test):
+            test = _records(f"{who}, test set", client.test, federation.task)
+            _alike(f"{who}, test set", test, first)
+        else:  # of any shape, since it holds nothing
+            test = Records(train.x[:0], train.y[:0])
+        clients.append(Client(client.name, train, test))
+    return Federation(tuple(clients), federation.task)
+
+
+def paired(who: str, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
+    """Refuses records and labels that do not belong to each other: one row of x for every number in y."""
+    if y.ndim != 1:
+        raise BadValue(
+            f"{who}, y", f"array of shape {tuple(y.shape)}", "must be one label a record: shape (n,)", "flatten it"
+        )
+    if x.ndim < 2 or math.prod(x.shape[1:]) == 0:
+        remedy = "reshape it to (n, 1)" if x.ndim == 1 else "give each record at least one value"
+        raise BadValue(f"{who}, x", f"array of shape {tuple(x.shape)}", "must have shape (n, …), a record in a row", remedy)
+    if len(x) != len(y):
+        rule = f"is not the {len(y)} labels in y"
+        raise BadValue(f"{who}, records in x", len(x), rule, "give every record one label")
+
+
+def _names(names: Iterable[str]) -> None:
+    seen = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise BadValue("client name", repr(name), "must be a text that is not empty", "give every client a name")
+        if not name.isprintable() or set(name) & set("/\\") or name in (".", "..") or len(name.encode()) > LONGEST_NAME:
+            rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long: it becomes a file name"
+            raise BadValue("client name", repr(name), rule, "rename the client")
+        if name in seen:
+            raise BadValue("client name", repr(name), "is there twice", "give each client its own name")
+        seen.add(name)
+
+
+def _records(who: str, records: Records, task: Task) -> Records:
+    for part, values in (("x", records.x), ("y", records.y)):
+        if not isinstance(values, Tensor) or values.is_complex():
+            kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+            raise BadValue(f"{who}, {part}", kind, "must be a tensor of real numbers", "convert it with torch.as_tensor")
+    paired(who, records.x, records.y)
+    counted = not records.x.is_floating_point() and records.x.dtype != torch.bool
+    x = records.x.detach().to(torch.int64 if counted else torch.float32)
+    _finite(f"{who}, x", x)
+    given = records.y.detach() if records.y.is_floating_point() else records.y.to(torch.int64)
+    _finite(f"{who}, y", given)
+    if task.kind != "regression":
+        wrong = (given < 0) | (given >= task.classes) | (given != given.floor() if given.is_floating_point() else False)
+        if wrong.any():
+            at = int(wrong.nonzero()[0])
+            rule = f"must be a class from 0 to {task.classes - 1}"
+            raise BadValue(
+                f"{who}, label of record {at}", given[at].item(), rule, "correct the label, or give more classes"
+            )
+    y = given.to(task.label_dtype)
+    _finite(f"{who}, y", y)
+    return Records(x, y)
+
+
+def _finite(what: str, values: Tensor) -> None:
+    if not values.is_floating_point() or bool(values.isfinite().all()):
+        return
+    at = int((~values.isfinite()).nonzero()[0, 0])
+    value = values[at].flatten()
+    worst = value[~value.isfinite()][0].item()
+    raise BadValue(f"{what} of record {at}", worst, "must be finite (in float32)", "fill it in, or leave the record out")
+
+
+def _alike(who: str, records: Records, first: Client) -> None:
+    said = f"as client {first.name!r}, training set"
+    shape, wanted = tuple(records.x.shape[1:]), tuple(first.train.x.shape[1:])
+    if shape != wanted:
+        raise BadValue(f"{who}, shape of a record", shape, f"must be {wanted}, {said}", "give all clients the same columns")
+    if records.x.dtype != first.train.x.dtype:
+        kind, expected = str(records.x.dtype).removeprefix("torch."), str(first.train.x.dtype).removeprefix("torch.")
+        rule = f"must be {expected}, {said}"
+        raise BadValue(
+            f"{who}, kind of numbers in x", kind, rule, "convert it: floats for values, whole numbers for tokens"
+        )

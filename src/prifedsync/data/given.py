@@ -1,0 +1,71 @@
+"""Records from Python: given to a run, or returned by a function of yours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .. import named
+from ..fdp.values import BadValue
+from . import labels
+from .arrays import client
+from .federation import Client, Federation, Records, Task, check
+
+if TYPE_CHECKING:
+    from ..config import DataConfig
+
+WANTED = "must be a Federation, or a dict of name → (x, y) or (x, y, x_test, y_test)"
+
+
+def given(clients: Federation | Mapping[str, tuple[Any, ...]], config: DataConfig, seed: int) -> Federation:
+    """The checked federation of these clients; a dict's labels and values are read by the config's public rules."""
+    return check(_federation("clients", clients, config, seed))
+
+
+def from_function(config: DataConfig, seed: int) -> Federation:
+    """What the function named in `data.source` returns, called with the seed if it takes one argument."""
+    returned = named.call("data.source", config.source, seed)
+    return _federation(f"what {config.source} returns", returned, config, seed)
+
+
+def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Federation:
+    if isinstance(clients, Federation):
+        return _well_formed(what, clients)
+    if not isinstance(clients, Mapping) or not clients:
+        shown = "nothing" if clients is None or isinstance(clients, Mapping) else f"a {type(clients).__name__}"
+        raise BadValue(what, shown, WANTED, "change it to one of these")
+    task = labels.task(config)
+    found = []
+    for name, parts in clients.items():
+        who = f"client {name!r}"
+        several = isinstance(parts, (tuple, list))
+        if not isinstance(name, str) or not several or len(parts) not in (2, 4):
+            shown = f"{who}: {len(parts)} parts" if several else f"{who}: a {type(parts).__name__}"
+            raise BadValue(what, shown, WANTED, "name clients by texts, and give arrays of records and labels")
+        found.append(client(config, task, name, [_array(part, who) for part in parts], seed, who))
+    return Federation(tuple(found), task)
+
+
+def _array(values: Any, who: str) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        plain = values.detach().cpu()
+        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()  # numpy has no bfloat16
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        remedy = "give rows of one length"
+        raise BadValue(f"{who}, array", type(values).__name__, f"is not one: {named.one_line(error)}", remedy) from None
+
+
+def _well_formed(what: str, federation: Federation) -> Federation:
+    clients = federation.clients
+    whole = isinstance(clients, (tuple, list)) and isinstance(federation.task, Task)
+    if not whole or not all(
+        isinstance(c, Client) and isinstance(c.train, Records) and isinstance(c.test, Records) for c in clients
+    ):
+        rule = "must be of a tuple of Clients, each with train and test Records, and a Task"
+        raise BadValue(what, "a Federation", rule, "make it of these")
+    return Federation(tuple(clients), federation.task)

@@ -1,0 +1,111 @@
+"""A run on disk, whole at every moment: what changed is written first, then a manifest is renamed into place.
+
+The folder holds clients.safetensors (`store.py`), server-N.safetensors, manifest.json, and for secret draws secret.key,
+which only its owner may read and which is deleted with the folder when the run is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from ..fdp import BadValue
+from ..local.draws import KEY_BYTES
+from ..rules import Server
+from .cohort import Cohort
+
+MANIFEST = "manifest.json"
+SECRET = "secret.key"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The folder of one run's checkpoints."""
+
+    folder: Path
+
+    def exists(self) -> bool:
+        return (self.folder / MANIFEST).is_file()
+
+    def save(self, server: Server, cohort: Cohort, progress: dict[str, Any]) -> None:
+        """Everything needed to go on; if anything fails on the way, the last checkpoint still stands."""
+        places = cohort.store.flush()
+        name = f"server-{server.round}.safetensors"
+        tensors = {"weights": server.weights.cpu().contiguous()}
+        if server.mean is not None:
+            tensors["mean"] = server.mean.cpu().contiguous()
+        replace_file(self.folder / name, lambda path: save_file(tensors, path))
+        manifest = {
+            "server": name,
+            "round": server.round,
+            "averaged": server.averaged,
+            "counters": cohort.counters(),
+            "places": {str(client): place for client, place in places.items()},
+            "progress": progress,
+        }
+        write_text(self.folder / MANIFEST, json.dumps(manifest))
+        cohort.store.commit()
+        for old in self.folder.glob("server-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
+        """Give the cohort back what it carried; returns the server and what the run noted."""
+        manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        tensors = load_file(self.folder / manifest["server"])
+        places = {int(client): place for client, place in manifest["places"].items()}
+        cohort.restore(manifest["counters"], places)
+        weights = tensors["weights"].to(cohort.net.device)
+        mean = tensors.get("mean")
+        server = Server(
+            weights, manifest["round"], None if mean is None else mean.to(cohort.net.device), manifest["averaged"]
+        )
+        return server, manifest["progress"]
+
+    def secret(self) -> bytes:
+        """The key of this run's secret draws; made on first use."""
+        path = self.folder / SECRET
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            secret = os.urandom(KEY_BYTES)
+            partly = path.with_suffix(".new")
+            partly.unlink(missing_ok=True)
+            file = os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(file, secret)
+            os.fsync(file)
+            os.close(file)
+            os.replace(partly, path)
+        if path.stat().st_mode & 0o077:
+            raise BadValue("secret key", path, "can be read by others", "make a new run: its noise may be known")
+        return path.read_bytes()
+
+    def remove(self) -> None:
+        """The run is over: first what makes it resumable, then the rest."""
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def replace_file(path: Path, write: Any) -> None:
+    """Write beside the path, make sure it is on the disk, then rename."""
+    partly = path.with_name(path.name + ".new")
+    try:
+        write(partly)
+        with partly.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partly, path)
+    except BaseException:
+        partly.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    replace_file(path, lambda partly: partly.write_text(text, encoding="utf-8"))

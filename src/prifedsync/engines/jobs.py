@@ -1,0 +1,120 @@
+"""From the config to each client's job: its plan, its noise, its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+from ..accounting import (
+    CannotMeet,
+    Neighbours,
+    NoisySteps,
+    OutputPerturbation,
+    PrivacyPlan,
+    Sampling,
+    Target,
+    calibrated,
+)
+from ..config import ClientConfig, Config
+from ..data import Federation
+from ..fdp import BadValue
+from ..local import CLIP_MARGIN, Job, OpenSteps, Optimiser, Schedule
+from ..rules import RULES, Rule
+
+UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
+T = TypeVar("T")
+
+
+def rule_of(config: Config) -> Rule:
+    return RULES[config.rule.name]()
+
+
+def jobs_of(config: Config, federation: Federation, told: Callable[[int], None] = lambda done: None) -> list[Job]:
+    """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client."""
+    sizes = {client.name: len(client.train) for client in federation.clients}
+    for name in config.clients:
+        if name not in sizes:
+            near = get_close_matches(name, sizes, 1, 0)
+            raise BadValue(f'clients."{name}"', "given", "is not a client of this data", f"did you mean {near[0]}?")
+    jobs = []
+    for done, (name, present) in enumerate(sizes.items(), start=1):
+        try:
+            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present))
+        except BadValue as bad:
+            raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
+        told(done)
+    return jobs
+
+
+def _job(config: Config, name: str, own: ClientConfig, present: int) -> Job:
+    private, local = config.privacy, config.local
+
+    if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and own.records is None:
+        raise BadValue(
+            "records", "nothing", "must be given under add-remove neighbours: a public nominal number, never the count",
+            f'set clients."{name}".records',
+        )  # fmt: skip
+    records = either(own.records, present)
+    batch, steps = either(own.batch, local.batch), either(own.local_steps, local.local_steps)
+    sampling = Sampling(either(own.sampling, local.sampling))
+    clip = either(own.clip_norm, private.clip_norm)
+    noise = either(own.noise_multiplier, private.noise_multiplier)
+    open_steps, plan = None, None
+    if private.mechanism != "noisy-steps":
+        open_steps = OpenSteps(records=present, batch=batch, local_steps=steps, sampling=sampling)
+    if private.mechanism != "none":
+        mechanism: NoisySteps | OutputPerturbation
+        if private.mechanism == "noisy-steps":
+            mechanism = NoisySteps(
+                noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
+                local_steps=rule_of(config).noisy_gradients(steps), clip_margin=CLIP_MARGIN,
+            )  # fmt: skip
+        else:
+            kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"
+            mechanism = OutputPerturbation(noise_multiplier=noise or UNCALIBRATED, clip_norm=clip, noise=kind)
+        plan = PrivacyPlan(
+            mechanism=mechanism, rounds=config.rounds, participation=config.participation,
+            neighbours=Neighbours(private.neighbours),
+        )  # fmt: skip
+        if noise is None:
+            plan = _calibrated(plan, _target(config))
+    optimiser = Optimiser(
+        name=either(own.optimiser, local.optimiser),
+        learning_rate=either(own.learning_rate, local.learning_rate),
+        momentum=local.momentum,
+        betas=local.betas,
+        decay=local.decay,
+        stability=local.stability,
+        weight_decay=local.weight_decay,
+        schedule=Schedule(
+            kind=local.schedule, every=local.schedule_every, factor=local.schedule_factor, rounds=config.rounds
+        ),
+        carried=local.state == "carried",
+    )
+    mixing = either(own.mixing, config.rule.mixing)
+    return Job(client=name, plan=plan, optimiser=optimiser, open_steps=open_steps, averaging=local.averaging, mixing=mixing)
+
+
+def either(mine: T | None, shared: T) -> T:
+    """A client's own value, or everybody's."""
+    return shared if mine is None else mine
+
+
+def _target(config: Config) -> Target:
+    target, delta = config.privacy.target, config.privacy.delta
+    if target.epsilon is not None:
+        return Target("epsilon", target.epsilon, delta)
+    if target.mu is not None:
+        return Target("mu", target.mu, delta)
+    assert target.advantage is not None  # the config holds exactly one
+    return Target("advantage", target.advantage, delta)
+
+
+@lru_cache(maxsize=4096)  # clients of the same size have the same answer
+def _calibrated(plan: PrivacyPlan, target: Target) -> PrivacyPlan:
+    try:
+        return calibrated(plan, target)
+    except CannotMeet as reason:
+        raise BadValue("privacy.target", str(target), f"cannot be met: {reason}", "take fewer rounds or steps") from None

@@ -1,0 +1,99 @@
+"""Your own function by its name: "package.module:function" or "folder/file.py:function"."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .fdp.values import BadValue
+
+FORM = 'write "module:function" or "folder/file.py:function"'
+
+
+def function(field: str, name: str) -> Callable[..., Any]:
+    """The function of that name; its module is imported, from the current folder too."""
+    where, colon, attribute = name.rpartition(":")
+    if not (colon and where and attribute.isidentifier()):
+        raise BadValue(field, repr(name), "does not name a function", FORM)
+    module = _file(field, name, Path(where)) if where.endswith(".py") else _module(field, name, where)
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        remedy = f"it has {', '.join(own[:8])}" if own else "define it there"
+        raise BadValue(field, repr(name), f"must be a function: there is no {attribute} to call in {where}", remedy)
+    return found  # type: ignore[no-any-return]  # anything callable will do
+
+
+def call(field: str, name: str, *arguments: object) -> Any:
+    """What the function of that name returns, called with the arguments if it takes them, otherwise with none."""
+    called = function(field, name)
+    if not _takes(called, arguments):
+        if not _takes(called, ()):
+            rule = f"must take {len(arguments)} argument{'s' * (len(arguments) != 1)} or none"
+            raise BadValue(field, repr(name), rule, "give its other arguments defaults")
+        arguments = ()
+    try:
+        return called(*arguments)
+    except BadValue:
+        raise
+    except Exception as error:
+        raise BadValue(field, repr(name), f"raised {one_line(error)}", "call it on its own to see where") from error
+
+
+def one_line(error: BaseException) -> str:
+    """The error's kind and message in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+
+
+def _takes(called: Callable[..., Any], arguments: tuple[object, ...]) -> bool:
+    try:
+        inspect.signature(called).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # some built-in functions do not say
+        return not arguments
+    return True
+
+
+def _module(field: str, name: str, where: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does; it stays, since the function may import more when called
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name and (where == error.name or where.startswith(f"{error.name}.")):
+            raise BadValue(field, repr(name), f"cannot be found: no module {error.name}", FORM) from None
+        raise _failed(field, name, error) from error
+    except Exception as error:
+        raise _failed(field, name, error) from error
+
+
+def _file(field: str, name: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        raise BadValue(field, repr(name), f"cannot be found: no file {path}", FORM)
+    # its own name in sys.modules, where dataclasses and pickle look for it; two files called data.py stay apart
+    unique = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[unique]
+        raise _failed(field, name, error) from error
+    return module
+
+
+def _failed(field: str, name: str, error: Exception) -> BadValue:
+    return BadValue(field, repr(name), f"cannot be imported: {one_line(error)}", "import it on its own to see where")

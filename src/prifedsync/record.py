@@ -1,0 +1,134 @@
+"""What a run leaves behind: who ran what, what it cost each client in privacy, and how good it became. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .accounting import PrivacyPlan
+from .accounting.statement import Numbers, Statement
+from .fdp import BadValue
+
+SCHEMA_VERSION = 1
+SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
+NO_GUARANTEE = "no guarantee: trained without noise"
+SCORES_LEAK = "scores are computed from the clients' test records without noise: the guarantee does not cover them"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One model, or one model a client, on the clients' test records: over the clients that have any."""
+
+    mean: float | None
+    worst: float | None
+    clients: int
+
+    @staticmethod
+    def over(values: Iterable[float | None], lower_is_better: bool) -> Score:
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
+            return Score(None, None, 0)
+        return Score(math.fsum(known) / len(known), max(known) if lower_is_better else min(known), len(known))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good one kind of model is: on each client's own test records, and on everybody's."""
+
+    own: Score
+    everybody: Score
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """One client: what was planned, what was done, what each costs."""
+
+    name: str
+    records: int
+    plan: dict[str, Any] | None
+    rounds_taken: int
+    noisy_queries: int
+    planned: dict[str, Any] | None  # the guarantee if all rounds are run, participation by an honest coin
+    taken: dict[str, Any] | None  # the guarantee once it is known how many rounds were taken
+    personal: float | None
+    released: float | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run. Timings and host stand apart: all else is the same whenever the same run is repeated."""
+
+    config: dict[str, Any]
+    clients: tuple[ClientRecord, ...]
+    guarantee: dict[str, Any] | None  # of the client it protects least
+    sentence: str
+    metric: str
+    scores: Mapping[str, Scores]  # personal, released, and what was trained for comparison
+    warnings: tuple[str, ...]
+    versions: Mapping[str, str]
+    device: str
+    gradients: str  # how per-record gradients were taken
+    parameters: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+    host: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> RunRecord:
+        if data.get("schema_version") != SCHEMA_VERSION:
+            rule = f"is not the version this program reads, {SCHEMA_VERSION}"
+            raise BadValue("schema_version", data.get("schema_version"), rule)
+        scores = {name: Scores(Score(**both["own"]), Score(**both["everybody"])) for name, both in data["scores"].items()}
+        clients = tuple(ClientRecord(**client) for client in data["clients"])
+        return RunRecord(**{**data, "scores": scores, "clients": clients, "warnings": tuple(data["warnings"])})
+
+    @staticmethod
+    def read(path: Path) -> RunRecord:
+        return RunRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+    def repeatable(self) -> dict[str, Any]:
+        """All that the same run must give again."""
+        return {key: value for key, value in self.as_json().items() if key not in ("timings", "host")}
+
+
+class Guarantees:
+    """The guarantees of many clients; those with equal plans and counts are computed once."""
+
+    def __init__(self, delta: float, clients: int) -> None:
+        self.delta, self.clients = delta, clients
+        self._planned: dict[PrivacyPlan, Statement] = {}
+        self._taken: dict[tuple[PrivacyPlan, int], Numbers] = {}
+
+    def planned(self, plan: PrivacyPlan) -> Statement:
+        if plan not in self._planned:
+            self._planned[plan] = Statement.of(plan, self.delta, self.clients)
+        return self._planned[plan]
+
+    def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
+        if (plan, rounds) not in self._taken:
+            self._taken[plan, rounds] = Numbers.of(plan.guarantee(taken=rounds), self.delta)
+        return self._taken[plan, rounds]
+
+    def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
+        """The statement about the client it protects least."""
+        return max((self.planned(plan) for plan in dict.fromkeys(plans)), key=lambda s: s.honest.epsilon.upper)
+
+
+def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
+    """A plan in public numbers."""
+    mechanism = {key: getattr(value, "value", value) for key, value in dataclasses.asdict(plan.mechanism).items()}
+    return {
+        "mechanism": type(plan.mechanism).__name__,
+        **mechanism,
+        "rounds": plan.rounds,
+        "participation": plan.participation,
+        "neighbours": plan.neighbours.value,
+    }

@@ -1,0 +1,576 @@
+"""Config in, result out: the Python API behind `prifedsync.train`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from . import __version__, data, models
+from .accounting import PrivacyPlan
+from .accounting.statement import Statement
+from .config import Config, as_mapping, from_mapping, load, to_toml
+from .data import Client, Federation, Records
+from .engines import ENGINES, Cohort, Performance
+from .engines.checkpoint import Checkpoint, replace_file, write_text
+from .engines.jobs import jobs_of, rule_of
+from .engines.scoring import LOWER_IS_BETTER, Scorer
+from .fdp import BadValue
+from .local import Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
+from .record import (
+    NO_GUARANTEE,
+    SCORES_LEAK,
+    SIMULATION,
+    ClientRecord,
+    Guarantees,
+    RunRecord,
+    Score,
+    Scores,
+    plan_as_json,
+)
+from .rules import Alone, Rule, Server
+from .sync import Synchronisation, Uploads, synchronise
+
+LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
+GIVEN = "python:clients"  # the config's source where the records were given from Python
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """What is known after a round; `phase` is "private", "non-private", or what is trained for comparison."""
+
+    phase: str
+    round: int
+    rounds: int
+    participants: int
+    personal: Score | None
+    released: Score | None
+    seconds: float
+    plan: PrivacyPlan | None
+    delta: float
+
+    def epsilon_so_far(self) -> float | None:
+        """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
+        if self.plan is None:
+            return None
+        return self.plan.changed(rounds=self.round).guarantee(tolerance=1e-2).epsilon(self.delta).upper
+
+
+@dataclass(frozen=True)
+class Working:
+    """Something else takes time: what, and how far it is."""
+
+    what: str
+    done: int
+    of: int
+
+
+Watch = Callable[[RoundDone | Working], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Stopped between two rounds, everything saved."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        super().__init__(f"resume with --resume {folder}" if folder else "nothing was saved: no folder was given")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: the record, and the models as plain state_dicts."""
+
+    record: RunRecord
+    net: Net
+    server: Server
+    cohort: Cohort
+    folder: Path | None
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The released global model."""
+        return self.net.state_dict(self.server.released)
+
+    def personal(self, client: str) -> dict[str, Tensor]:
+        """A client's own model, as it last left the client."""
+        names = [job.client for job in self.cohort.jobs]
+        if client not in names:
+            raise BadValue("client", client, "is not in this run", f"clients: {', '.join(names[:5])}…")
+        return self.net.state_dict(self.cohort.own(names.index(client)))
+
+
+def train(
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    model: nn.Module | None = None,
+    out: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Train as the config says (a preset's name, a file, or a mapping of its fields).
+
+    clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
+    model: your module instead of the config's. out: a new folder for the run.
+    """
+    if isinstance(config, Mapping):
+        source = {} if clients is None else {"source": GIVEN}
+        config = from_mapping({**config, "data": {**config.get("data", {}), **source}})
+    elif not isinstance(config, Config):
+        config = load(config)
+    if clients is not None:
+        config = config.changed(**{"data.source": GIVEN})
+    folder = _new_folder(Path(out)) if out is not None else None
+    return _run(config, clients, model, folder, watch or (lambda event: None))
+
+
+def resume(
+    folder: str | Path,
+    *,
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    model: nn.Module | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Go on with an interrupted run; what was given from Python before must be given again."""
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file():
+        raise BadValue("resume", folder, "is not a run folder", f"it has no {CONFIG}")
+    if finished(folder):
+        raise BadValue("resume", folder, "is finished", f"read {folder / RECORD}")
+    return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
+
+
+def finished(folder: Path) -> bool:
+    return (folder / RECORD).is_file() and not Checkpoint(folder / "checkpoint").exists()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is fixed before the first round, checked."""
+
+    config: Config
+    federation: Federation
+    net: Net
+    jobs: tuple[Job, ...]
+    rule: Rule
+    metric: str
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        tests = [(client.test.x, client.test.y) for client in self.federation.clients]
+        return Scorer(self.net, tests, self.metric, self.config.seed)
+
+    @property
+    def plans(self) -> list[PrivacyPlan]:
+        return [job.plan for job in self.jobs if job.plan]
+
+    def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
+        """An engine with all clients in it."""
+        how = self.config.performance
+        performance = Performance(chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30)
+        records = [(client.train.x, client.train.y) for client in self.federation.clients]
+        return ENGINES[how.engine](
+            self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
+            performance=performance, folder=folder,
+        )  # fmt: skip
+
+    def score(self, values: list[float | None]) -> Score:
+        return Score.over(values, self.metric in LOWER_IS_BETTER)
+
+
+def prepare(
+    config: Config,
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    model: nn.Module | None = None,
+    watch: Watch = lambda event: None,
+) -> Prepared:
+    """Load, check and plan; refuses bad input before anything is trained."""
+    device = _device(config.performance.device)
+    if config.performance.threads:
+        torch.set_num_threads(config.performance.threads)
+    if clients is not None:
+        federation = data.given(clients, config.data, config.seed)
+    elif config.data.source == GIVEN:
+        raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
+    else:
+        federation = data.load(config.data, config.seed)
+    federation = _with_features(federation, config.model.features)
+    metric = config.metric
+    if metric == "auto":
+        metric = "rmse" if federation.task.kind == "regression" else "accuracy"
+    if model is None:
+        if federation.tokens and ":" not in config.model.name:
+            raise BadValue(
+                "model.name", config.model.name, "takes numbers, and these records are whole numbers (tokens)",
+                'give data.ranges."*" to scale them, or a model of your own',
+            )  # fmt: skip
+        model = models.build(config.model, federation.shape, federation.task.outputs, config.seed)
+    few = [client.train for client in federation.clients[:4]]
+    each = -(-4 // len(few))
+    x, y = torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few])
+    dtype = torch.float64 if config.performance.dtype == "float64" else torch.float32
+    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device)
+    total = len(federation.clients)
+    jobs = jobs_of(config, federation, lambda done: watch(Working("planning clients", done, total)))
+    return Prepared(config, federation, net, tuple(jobs), rule_of(config), metric)
+
+
+def _with_features(federation: Federation, name: str) -> Federation:
+    """Fixed features cost no privacy: they are computed once, from each record by itself."""
+    transform = models.features(name, federation.shape)
+    if transform is None:
+        return federation
+
+    def changed(records: Records) -> Records:
+        pieces = [transform(piece) for piece in records.x.split(1024)] if len(records) else [records.x[:0]]
+        return replace(records, x=torch.cat(pieces))
+
+    def client(old: Client) -> Client:
+        train = changed(old.train)
+        test = changed(old.test) if len(old.test) else replace(old.test, x=train.x[:0])
+        return replace(old, train=train, test=test)
+
+    return replace(federation, clients=tuple(client(old) for old in federation.clients))
+
+
+def _device(name: str) -> torch.device:
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise BadValue("performance.device", name, "is not there", 'use "cpu", or "auto" to take what there is')
+    return torch.device("cuda" if name != "cpu" and there else "cpu")
+
+
+# ---------------------------------------------------------------------- one run
+
+
+def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch) -> Result:
+    started = time.perf_counter()
+    prepared = prepare(config, clients, model, watch)
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG, to_toml(config))
+    server, cohort, personal = _rounds(prepared, folder, watch)
+    trained = time.perf_counter()
+    scores = {
+        "personal": Scores(prepared.score(personal), prepared.score(_everywhere(prepared, cohort))),
+        "released": _scores_of_one(prepared, server.released),
+    }
+    for kind in config.compare:
+        scores[kind] = _comparison(prepared, kind, watch)
+    timings = {"train": trained - started, "all": time.perf_counter() - started}
+    given = clients is not None or model is not None
+    record = _record(prepared, server, cohort, personal, scores, given, watch)
+    record = replace(record, timings=timings, host=platform.platform())
+    if folder:
+        _write_models(folder / "models", prepared, server, cohort)
+        write_text(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False))
+        Checkpoint(folder / "checkpoint").remove()
+    return Result(record, prepared.net, server, cohort, folder)
+
+
+def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Server, Cohort, list[float | None]]:
+    """The run itself, resumed if there is a checkpoint."""
+    config, names = prepared.config, [job.client for job in prepared.jobs]
+    checkpoint = Checkpoint(folder / "checkpoint") if folder else None
+    if checkpoint:
+        checkpoint.folder.mkdir(exist_ok=True)
+    draws: Draws = SeededDraws(config.seed)
+    if config.privacy.randomness == "system":
+        draws = SystemDraws(checkpoint.secret()) if checkpoint else SystemDraws()
+    cohort = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
+    server = Server(cohort.start)
+    progress: dict[str, Any] = {"log": 0, "personal": [None] * len(names), "stale": []}
+    if checkpoint and checkpoint.exists():
+        server, progress = checkpoint.load(cohort)
+    personal: list[float | None] = progress["personal"]
+    stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
+    events = _events(folder, config)
+    worst = max(dict.fromkeys(prepared.plans), key=_size, default=None)
+    saved = begun = time.perf_counter()
+    first = server.round
+    rounds = _synchronised(prepared, cohort, draws, server)
+    with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
+        for server, uploads in rounds:
+            sent = list(uploads.of) if uploads else []
+            line: dict[str, Any] = {"round": server.round, "participants": len(sent)}
+            scored: dict[str, Score] = {}
+            stale |= set(sent)
+            if server.round == config.rounds:
+                stale |= {i for i, score in enumerate(personal) if score is None}
+            if _is_due(server.round, config):
+                for i in stale:
+                    personal[i] = prepared.scorer.own(cohort.own(i), i)
+                stale.clear()
+                scored["personal"] = prepared.score(personal)
+                scored["released"] = prepared.score(prepared.scorer.each(server.released))
+                for name, score in scored.items():
+                    line[name] = {"mean": score.mean, "worst": score.worst}
+                    events(f"{prepared.metric}/{name}", score, server.round)
+            written = log(line)
+            now = time.perf_counter()
+            pace = (now - begun) / (server.round - first)
+            watch(
+                RoundDone(
+                    "private" if prepared.plans else "non-private",
+                    server.round,
+                    config.rounds,
+                    len(sent),
+                    scored.get("personal"),
+                    scored.get("released"),
+                    pace,
+                    worst,
+                    config.privacy.delta,
+                )
+            )
+            over = server.round == config.rounds or interrupted()
+            if checkpoint and (over or now - saved >= config.performance.checkpoint_seconds):
+                checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
+                saved = time.perf_counter()
+            if interrupted() and server.round < config.rounds:
+                raise Interrupted(folder)
+    return server, cohort, personal
+
+
+def _size(plan: PrivacyPlan) -> float:
+    """Orders plans by a cheap bound on what they leak: larger leaks more."""
+    return plan.guarantee(tolerance=1e-2).epsilon(1e-5).upper
+
+
+def _is_due(round: int, config: Config) -> bool:
+    return round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
+
+
+def _synchronised(
+    prepared: Prepared, cohort: Cohort, draws: Draws, server: Server
+) -> Iterator[tuple[Server, Uploads | None]]:
+    """Algorithm 1 with the config's numbers and a coin drawn by key."""
+    config, names = prepared.config, [job.client for job in prepared.jobs]
+    plan = Synchronisation(
+        clients=len(names),
+        rounds=config.rounds,
+        participation=config.participation,
+        server_rate=config.server_rate,
+        delivery=config.rule.delivery,
+        averaging=config.averaging,
+    )
+
+    def coin(client: int, round: int) -> float:
+        return draws.uniform(Key(names[client], round, 0, "coin"), 1).item()
+
+    return synchronise(plan, prepared.rule, cohort, coin, server)
+
+
+def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
+    """Each client's own model on everybody's test records."""
+    return [prepared.scorer.everybody(cohort.own(i)) for i in range(len(prepared.jobs))]
+
+
+def _scores_of_one(prepared: Prepared, weights: Tensor) -> Scores:
+    return Scores(prepared.score(prepared.scorer.each(weights)), prepared.score([prepared.scorer.everybody(weights)]))
+
+
+def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
+    """What it would be without privacy: all together, or each client alone."""
+    config = prepared.config.changed(**{"privacy.mechanism": "none"})
+    if kind == "alone":
+        config = config.changed(participation=1.0, **{"rule.delivery": "pull"})
+    bare = replace(
+        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation)),
+        rule=Alone() if kind == "alone" else prepared.rule,
+    )  # fmt: skip
+    draws = SeededDraws(config.seed)
+    cohort, names = bare.cohort(draws), [job.client for job in bare.jobs]
+    server, begun = Server(cohort.start), time.perf_counter()
+    rounds = _synchronised(bare, cohort, draws, server)
+    for server, uploads in rounds:
+        pace = (time.perf_counter() - begun) / server.round
+        sent = len(uploads.of) if uploads else 0
+        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta))
+    if kind == "alone":
+        own = [bare.scorer.own(cohort.own(i), i) for i in range(len(names))]
+        return Scores(bare.score(own), bare.score(_everywhere(bare, cohort)))
+    return _scores_of_one(bare, server.released)
+
+
+# ---------------------------------------------------------------------- what it leaves behind
+
+
+def _record(
+    prepared: Prepared, server: Server, cohort: Cohort, personal: list[float | None], scores: dict[str, Scores],
+    given: bool, watch: Watch,
+) -> RunRecord:  # fmt: skip
+    config = prepared.config
+    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
+    released = prepared.scorer.each(server.released)
+    clients = []
+    for i, job in enumerate(prepared.jobs):
+        _check_count(job, cohort.taken[i], cohort.queries[i])
+        planned = guarantees.planned(job.plan).as_json() if job.plan else None
+        taken = guarantees.taken(job.plan, cohort.taken[i]).as_json() if job.plan else None
+        clients.append(
+            ClientRecord(
+                name=job.client,
+                records=cohort.sizes[i],
+                plan=plan_as_json(job.plan) if job.plan else None,
+                rounds_taken=cohort.taken[i],
+                noisy_queries=cohort.queries[i],
+                planned=planned,
+                taken=taken,
+                personal=personal[i],
+                released=released[i],
+            )
+        )
+        watch(Working("accounting", i + 1, len(prepared.jobs)))
+    statement = guarantees.worst(prepared.plans) if prepared.plans else None
+    return RunRecord(
+        config=as_mapping(config),
+        clients=tuple(clients),
+        guarantee=statement.as_json() if statement else None,
+        sentence=sentence(statement, config.privacy.randomness),
+        metric=prepared.metric,
+        scores=scores,
+        warnings=_warnings(prepared, statement, given),
+        versions={
+            "prifedsync": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        device=_device_name(prepared.net.device),
+        gradients=prepared.net.way,
+        parameters=prepared.net.count,
+    )
+
+
+def _check_count(job: Job, taken: int, queries: int) -> None:
+    """The guarantee is stated from counts; if they disagree, there is none."""
+    per_round = job.noisy.local_steps if job.noisy else 1 if job.output else 0
+    if queries != taken * per_round:
+        raise RuntimeError(
+            f"client {job.client}: {queries} noisy queries in {taken} rounds of {per_round}; no guarantee can be stated"
+        )
+
+
+def sentence(statement: Statement | None, randomness: str) -> str:
+    """The guarantee in one sentence, and what it is not."""
+    if statement is None:
+        return NO_GUARANTEE
+    return statement.sentence() + (f" (A simulation: {SIMULATION}.)" if randomness == "seeded" else "")
+
+
+def _warnings(prepared: Prepared, statement: Statement | None, given: bool) -> tuple[str, ...]:
+    found = list(statement.warnings) if statement else []
+    if prepared.config.privacy.randomness == "system" and any(len(c.test) for c in prepared.federation.clients):
+        found.append(SCORES_LEAK)
+    if given:
+        found.append("records or model were given from Python: config.toml alone does not repeat this run")
+    return tuple(found)
+
+
+def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohort) -> None:
+    config = prepared.config
+    if not prepared.plans:
+        mark = f"not private if published: {NO_GUARANTEE}"
+    elif config.privacy.randomness == "seeded":
+        mark = f"a simulation: the guarantee is {SIMULATION}"
+    else:
+        mark = "may be published: covered by the guarantee in record.json"
+    (folder / "personal").mkdir(parents=True, exist_ok=True)
+
+    def write(path: Path, weights: Tensor) -> None:
+        state = {name: value.contiguous() for name, value in prepared.net.state_dict(weights).items()}
+        replace_file(path, lambda partly: save_file(state, partly, metadata={"publishing": mark}))
+
+    write(folder / "global.safetensors", server.released)
+    for i, job in enumerate(prepared.jobs):
+        if cohort.taken[i]:  # the others still have the first weights
+            write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.own(i))
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _new_folder(folder: Path) -> Path:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")
+    return folder
+
+
+@contextmanager
+def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any]], int]]:
+    """rounds.jsonl, cut back to the last checkpoint; the function appends a line and says how long the file is now."""
+    if folder is None:
+        yield lambda line: 0
+        return
+    with (folder / LOG).open("ab") as file:
+        file.truncate(length)
+        file.seek(length)
+
+        def append(line: dict[str, Any]) -> int:
+            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            file.flush()
+            return file.tell()
+
+        yield append
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _gentle_interrupt() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C waits for the end of the round; a second one stops at once, and the last checkpoint stands."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def once(number: int, frame: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+        print("finishing this round, then saving (Ctrl-C again to stop at once)", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, once)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _events(folder: Path | None, config: Config) -> Callable[[str, Score, int], None]:
+    """TensorBoard events, if asked for."""
+    if not config.performance.tensorboard:
+        return lambda name, score, round: None
+    if folder is None:
+        raise BadValue("performance.tensorboard", True, "needs a run folder", "give out = a folder")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise BadValue(
+            "performance.tensorboard", True, "needs the package tensorboard", "pip install prifedsync[tensorboard]"
+        ) from None
+    writer = SummaryWriter(str(folder / "events"))
+
+    def write(name: str, score: Score, round: int) -> None:
+        for kind in ("mean", "worst"):
+            value = getattr(score, kind)
+            if value is not None:
+                writer.add_scalar(f"{name}/{kind}", value, round)
+        writer.flush()
+
+    return write

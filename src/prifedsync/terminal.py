@@ -1,0 +1,129 @@
+"""A run seen from a terminal: progress while it lasts, tables when it is over. Plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from .accounting.statement import up
+from .record import NO_GUARANTEE, SIMULATION, RunRecord
+from .run import RoundDone, Working
+
+PLAIN_EVERY = 2.0  # seconds between plain lines, and between bounds on ε so far
+LABELS = {
+    "personal": "personal: each client's own, private",
+    "released": "released: one global model, private",
+    "alone": "alone: each client by itself, no privacy",
+    "non-private": "non-private: all together, no privacy",
+}
+
+
+class View:
+    """Shows what `run.train` tells; a context manager."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = Console(stderr=True)
+        self.quiet, self.live = quiet, self.console.is_terminal and not quiet
+        self.planned: dict[object, str] = {}
+        self.last, self.spent = 0.0, ""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(24),
+            TextColumn("{task.fields[said]}"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=self.console, transient=True)
+        self.task: TaskID | None = None
+        self.phase = ""
+
+    def __enter__(self) -> View:
+        if self.live:
+            self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.live:
+            self.progress.stop()
+
+    def __call__(self, event: RoundDone | Working) -> None:
+        if self.quiet:
+            return
+        if not isinstance(event, RoundDone):
+            if self.live:
+                self._bar(event.what, event.done, event.of, "")
+            return
+        now, over = time.monotonic(), event.round == event.rounds
+        due = now - self.last >= PLAIN_EVERY or over or event.round == 1
+        if due and event.plan is not None:
+            self.spent = f"ε {up(event.epsilon_so_far() or 0.0, 3)} of {self._planned(event)}"
+        said = [f"round {event.round} of {event.rounds}", f"{event.participants} clients"]
+        said += [f"{name} {_value(score.mean)}" for name, score in (("personal", event.personal),
+                 ("released", event.released)) if score]  # fmt: skip
+        said += [self.spent] if event.plan is not None else []
+        if self.live:
+            self._bar(event.phase, event.round, event.rounds, " · ".join(said))
+        elif due:
+            left = event.seconds * (event.rounds - event.round)
+            print(f"{event.phase}: {', '.join(said)}" + ("" if over else f", {left:.0f} s left"), file=sys.stderr)
+        if due:
+            self.last = now
+
+    def _planned(self, event: RoundDone) -> str:
+        if event.plan not in self.planned:
+            assert event.plan is not None
+            self.planned[event.plan] = up(event.plan.guarantee(tolerance=1e-2).epsilon(event.delta).upper, 3)
+        return self.planned[event.plan]
+
+    def _bar(self, phase: str, done: int, of: int, said: str) -> None:
+        if self.task is None or phase != self.phase:
+            if self.task is not None:
+                self.progress.remove_task(self.task)
+            self.task, self.phase = self.progress.add_task(phase, total=of, said=said), phase
+        self.progress.update(self.task, completed=done, total=of, said=said)
+
+
+def print_record(record: RunRecord, folder: object) -> None:
+    """The final table, the guarantee, and where everything lies."""
+    console = Console()
+    table = Table(title=f"{record.metric} of the models, on the clients' test records", title_justify="left")
+    table.add_column("model")
+    for heading in ("own records: mean", "worst client", "everybody's: mean", "worst"):
+        table.add_column(heading, justify="right")
+    for name, scores in record.scores.items():
+        cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
+        table.add_row(LABELS.get(name, name), *map(_value, cells))
+    console.print(table)
+    if record.guarantee is None:
+        console.print(NO_GUARANTEE, highlight=False)
+    else:
+        console.print(guarantee_line(record), highlight=False)
+        console.print(record.sentence, highlight=False)
+    for warning in record.warnings:
+        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
+    if folder is not None:
+        console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def guarantee_line(record: RunRecord) -> str:
+    """ε and μ of the client it protects least, on their safe sides."""
+    assert record.guarantee is not None
+    epsilon, mu = record.guarantee["epsilon"]["upper"], record.guarantee["mu"]["upper"]
+    worst = record.guarantee["worst_case_participation"]["epsilon"]["upper"]
+    text = f"ε ≤ {_up(epsilon)} at δ = {record.guarantee['delta']:g}, μ ≤ {_up(mu)} for α in 1e-5 … 1−1e-5"
+    if worst != epsilon:
+        text += f" (ε ≤ {_up(worst)} if others choose who takes part)"
+    seeded = record.config["privacy"]["randomness"] == "seeded"
+    return f"{text}, {record.guarantee['neighbours']} neighbours" + (f": {SIMULATION}" if seeded else "")
+
+
+def _up(value: float | None) -> str:
+    return "∞" if value is None else up(value)
+
+
+def _value(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
