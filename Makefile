@@ -10,11 +10,11 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,tensorboard]'
 	touch $(READY)
 
 demo: setup
-	$(BIN)/prifedsync account --records 600 --batch 16 --noise-multiplier 2 --local-steps 38 --rounds 93 --sampling fixed --clients 100
+	$(BIN)/prifedsync train
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q

@@ -190,11 +190,15 @@ def train(
     from . import run
     from .terminal import View, print_record
 
-    with View(quiet or as_json) as view:
-        if resume is not None:
-            result = run.resume(resume, watch=view)
-        else:
-            result = run.train(config, out=out or _run_folder(source), watch=view)
+    try:
+        with View(quiet or as_json) as view:
+            if resume is not None:
+                result = run.resume(resume, watch=view)
+            else:
+                result = run.train(config, out=out or _run_folder(source), watch=view)
+    except run.Interrupted as stopped:
+        print(f"prifedsync: interrupted; {stopped}", file=sys.stderr)
+        raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result.record.as_json() | {"folder": str(result.folder)}, allow_nan=False))
     elif quiet:
@@ -339,8 +343,8 @@ def main() -> None:
     except OSError as error:
         print(f"prifedsync: {error}; nothing already saved is lost", file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort) as stopped:
-        print(f"prifedsync: interrupted; {stopped}".rstrip("; "), file=sys.stderr)
+    except (KeyboardInterrupt, click.Abort):
+        print("prifedsync: interrupted", file=sys.stderr)
         sys.exit(130)
 
 

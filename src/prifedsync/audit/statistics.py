@@ -62,7 +62,7 @@ def tail_chance(values: np.ndarray, law: Law) -> float:
 
 def normal_scores(values: np.ndarray, law: Law) -> np.ndarray:
     """Values of a law turned into normal ones."""
-    return values if law == "gaussian" else stats.norm.ppf(np.clip(stats.laplace.cdf(values), 1e-300, 1 - 1e-16))
+    return values if law == "gaussian" else np.sign(values) * stats.norm.isf(0.5 * np.exp(-np.abs(values)))
 
 
 def correlation(rows: np.ndarray) -> tuple[float, float]:
@@ -70,7 +70,7 @@ def correlation(rows: np.ndarray) -> tuple[float, float]:
 
     The squared cosine of two independent normal vectors of length P is Beta(1/2, (P − 1)/2).
     """
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)  # no noise: a row of zeros
     cosines = np.abs(unit @ unit.T)[np.triu_indices(len(rows), 1)]
     largest = float(np.max(cosines))
     alone = stats.beta.sf(min(largest**2, 1.0), 0.5, (rows.shape[1] - 1) / 2)

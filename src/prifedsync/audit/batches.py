@@ -1,0 +1,106 @@
+"""Which records a step looks at, seen from outside.
+
+Each client holds one-hot records of a net that can be looked through, and noise is silenced: an upload then shows how often
+every record was looked at in the round. Two steps a round, so that a step that repeats the last one's batch shows too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy import stats
+
+from ..accounting import NoisySteps, Sampling
+from .check import CHANCE, Check
+from .statistics import Event
+from .subject import Silent, Subject, far_below, fitted, glass, uploads
+
+MOST_RECORDS = 48
+CLIENTS, ROUNDS, STEPS = 4, 60, 2  # two of each at least: they are compared pair by pair
+BLUR = 0.1  # by how much a count may differ from a whole number
+
+
+def check_batches(subject: Subject) -> tuple[Check, ...]:
+    steps = fitted(subject.noisy, min(subject.noisy.records, MOST_RECORDS), local_steps=STEPS)
+    counts = observed(subject, steps)
+    return _sizes(counts, steps), _inclusion(counts, steps)
+
+
+def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
+    """How often each record was looked at, [rounds, clients, records]; whole numbers if all is well."""
+    quiet = replace(steps, noise_multiplier=1.0)  # decides only what an upload is rounded to
+    net, n = glass(subject.net, steps.records), steps.records
+    jobs = [subject.job(f"client {i}", quiet, n, rounds=ROUNDS) for i in range(CLIENTS)]
+    data = [(torch.eye(n), far_below(steps.clip_norm, n))] * CLIENTS
+    start = torch.zeros(n, dtype=net.dtype)
+    cohort = subject.cohort(jobs, data, net=net, draws=Silent(subject.draws), start=start)
+    each = steps.clip_norm / (n if steps.batch == "full" else steps.batch)
+    return torch.stack([-uploads(cohort, r, start).double() / each for r in range(ROUNDS)]).numpy()
+
+
+def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
+    """How many records were looked at in the steps of a round."""
+    sizes = np.round(counts).sum(-1).ravel()
+    whole = bool(np.all(np.abs(counts - np.round(counts)) < BLUR))
+    constant = steps.sampling is Sampling.FIXED or steps.rate >= 1
+    planned = STEPS * steps.rate * steps.records
+    if not whole:
+        measured, allowed, passed = "sums that are not made of whole records", "whole records", False
+    elif constant:
+        measured, allowed = f"{sizes.min():g} to {sizes.max():g} in {STEPS} steps", f"{planned:g}"
+        passed = bool(np.all(sizes == round(planned)))
+    else:
+        law = stats.binom(STEPS * steps.records, steps.rate)
+        events = _size_events(sizes, law)
+        measured, passed = f"mean {sizes.mean():.4g}, variance {sizes.var():.4g}", _likely(events) and len(set(sizes)) > 1
+        allowed = f"mean {planned:.4g}, variance {law.var():.4g}; p at least {CHANCE:g}"
+    return Check(
+        "batch sizes", measured, allowed, passed,
+        "Batch sizes are binomial where every record has its own coin, and constant where the plan says so: amplification "
+        "is accounted for one of the two.",
+    )  # fmt: skip
+
+
+def _size_events(sizes: np.ndarray, law: stats.rv_discrete) -> list[Event]:
+    """Exactly the likeliest size, and farther than a standard deviation from it."""
+    likeliest = int(law.median())
+    low, high = likeliest - law.std(), likeliest + law.std()
+    far = float(law.cdf(np.ceil(low) - 1) + law.sf(np.floor(high)))
+    return [
+        Event("median size", int(np.sum(sizes == likeliest)), sizes.size, float(law.pmf(likeliest))),
+        Event("far from it", int(np.sum((sizes < low) | (sizes > high))), sizes.size, far),
+    ]
+
+
+def _inclusion(counts: np.ndarray, steps: NoisySteps) -> Check:
+    """Whether a record is in a batch, in two steps, in two rounds, and at two clients."""
+    seen, q = np.round(counts), steps.rate
+    if q >= 1:
+        always = bool(np.all(seen == STEPS))
+        return Check("batch choice", "all records" if always else "not all records", "all records", always, _CHOICE)
+    events = _choice_events(seen, q)
+    worst = min(events, key=lambda event: event.chance)
+    return Check("batch choice", f"{worst} (p = {worst.chance:.2g})", f"p at least {CHANCE:g}", _likely(events), _CHOICE)
+
+
+_CHOICE = "Every record is looked at with the planned rate, and batches of steps, rounds and clients are drawn afresh."
+
+
+def _choice_events(seen: np.ndarray, q: float) -> list[Event]:
+    """Trials are independent under Poisson sampling; with fixed size they are less spread, which only makes alarms rarer."""
+    once = 1 - (1 - q) ** STEPS
+    present = seen > 0
+    rounds = present[0::2] & present[1::2]
+    clients = present[:, 0::2] & present[:, 1::2]
+    return [
+        Event("a record in a step", int(seen.sum()), STEPS * seen.size, q),
+        Event("in just one of two steps", int(np.sum(seen == 1)), seen.size, 2 * q * (1 - q)),
+        Event("in two rounds", int(np.sum(rounds)), rounds.size, once**2),
+        Event("at two clients", int(np.sum(clients)), clients.size, once**2),
+    ]
+
+
+def _likely(events: list[Event]) -> bool:
+    return all(event.chance >= CHANCE for event in events)

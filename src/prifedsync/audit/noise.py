@@ -1,0 +1,180 @@
+"""The law of the noise in what leaves, and whether two pieces of it have anything to do with each other.
+
+Noise is what is left of an upload once the clipped sum is taken away, in units of what the plan says: it should be
+standard normal (or standard Laplace), entry by entry. It is measured twice: in single steps of the audited net, and in
+rounds of several steps of a net that can be looked through, where two steps with the same noise show as too large a sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..accounting import OutputPerturbation
+from . import statistics
+from .check import CHANCE, Check
+from .statistics import Law
+from .subject import PLAIN, Subject, far_below, fitted, glass, sums, uploads
+
+CLIENTS, CHUNK = 4, 2  # stacked two by two: noise that belongs to a place in a stack would meet itself
+RECORDS = 4
+FEWEST, MOST = 4, 40  # rounds
+WIDTH = 4096  # of the net that can be looked through
+STEPS = 3  # its steps in a round
+PAIRED = 64  # rows compared with each other
+SHORTEST = 4  # entries in a row that can be compared
+
+
+@dataclass(frozen=True)
+class Residue:
+    """Noise over its planned scale, [rounds, clients, P], and how P is made of parameters."""
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
+    """Scale, shape, tails and independence."""
+    if isinstance(subject.mechanism, OutputPerturbation):
+        law: Law = subject.mechanism.noise
+        residues = [of_outputs(subject, samples)]
+    else:
+        law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject)]
+    return _scale(residues, law), _shape(residues, law), _tails(residues, law), _independence(residues, law)
+
+
+# ------------------------------------------------------------------ what is measured
+
+
+def rounds_for(samples: int, parameters: int) -> int:
+    return min(MOST, max(FEWEST, math.ceil(samples / (CLIENTS * parameters))))
+
+
+def of_steps(subject: Subject, samples: int) -> Residue:
+    """Rounds of one plain step of the audited net."""
+    steps = fitted(subject.noisy, RECORDS, local_steps=1)
+    rounds = rounds_for(samples, subject.net.count)
+    # with this learning rate the noise in an upload should have standard deviation 1
+    unit = steps.noise_multiplier * steps.clip_norm
+    plain = replace(PLAIN, learning_rate=_divisor(steps.batch, RECORDS) / unit)
+    data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
+    jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=rounds) for i in range(CLIENTS)]
+    cohort, shadow = (subject.cohort(jobs, data, chunk=CHUNK) for _ in range(2))
+    start = subject.start
+    left = [start.double() - uploads(cohort, r, start).double() - sums(shadow, start, r) / unit for r in range(rounds)]
+    return Residue(torch.stack(left).numpy(), subject.net.names, subject.net.sizes)
+
+
+def of_rounds(subject: Subject) -> Residue:
+    """Rounds of several plain steps, where the clipped sum of each step is known whatever the weights."""
+    steps = fitted(subject.noisy, RECORDS, local_steps=STEPS, batch="full")
+    net, unit = glass(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
+    plain = replace(PLAIN, learning_rate=RECORDS / unit)
+    x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
+    jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]
+    start = torch.zeros(WIDTH, dtype=net.dtype)
+    cohort = subject.cohort(jobs, [(x, y)] * CLIENTS, net=net, start=start, chunk=CHUNK)
+    known = STEPS / steps.noise_multiplier * x.sum(0).double()
+    left = [-uploads(cohort, r, start).double() - known for r in range(FEWEST)]
+    return Residue((torch.stack(left) / math.sqrt(STEPS)).numpy(), ("steps of a round",), (WIDTH,))
+
+
+def of_outputs(subject: Subject, samples: int) -> Residue:
+    """Rounds whose change is clipped and noised once; without the noise it is what the same job leaves without a plan."""
+    mechanism = subject.mechanism
+    assert isinstance(mechanism, OutputPerturbation)
+    rounds = rounds_for(samples, subject.net.count)
+    data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
+    jobs = [
+        subject.job(f"client {i}", mechanism, RECORDS, optimiser=subject.optimiser, rounds=rounds) for i in range(CLIENTS)
+    ]
+    cohort = subject.cohort(jobs, data, chunk=CHUNK)
+    shadow = subject.cohort([replace(job, plan=None) for job in jobs], data, chunk=CHUNK)
+    start, order = subject.start, 1 if mechanism.noise == "laplace" else 2
+    left = []
+    for r in range(rounds):
+        change = uploads(shadow, r, start).double() - start.double()
+        size = change.norm(p=order, dim=1, keepdim=True)
+        change = change * torch.clamp(mechanism.clip_norm / size, max=1.0)
+        left.append(uploads(cohort, r, start).double() - start.double() - change)
+    unit = mechanism.noise_multiplier * mechanism.clip_norm
+    return Residue((torch.stack(left) / unit).numpy(), subject.net.names, subject.net.sizes)
+
+
+def _divisor(batch: int | str, records: int) -> int:
+    return batch if isinstance(batch, int) else records
+
+
+# ------------------------------------------------------------------ what is said about it
+
+
+def _scale(residues: list[Residue], law: Law) -> Check:
+    measured, allowed, passed = [], [], True
+    for residue in residues:
+        found, (low, high) = statistics.scale(residue.values, law), statistics.scale_range(residue.values.size, law)
+        worst, chance = _worst_part(residue, law)
+        measured.append(f"{found:.4f}" + (f" ({worst})" if chance < CHANCE else ""))
+        allowed.append(f"{low:.4f} to {high:.4f}")
+        passed = passed and low <= found <= high and chance >= CHANCE
+    return Check(
+        "noise scale", ", ".join(measured), ", ".join(allowed), passed,
+        "The noise in what leaves has the standard deviation that is accounted: in all, in every parameter, in every entry.",
+    )  # fmt: skip
+
+
+def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
+    """The parameter whose noise fits its scale least, alone or in one entry, and how likely that is."""
+    flat = residue.values.reshape(-1, residue.values.shape[-1])
+    entries = statistics.smallest_scale_chance(flat, law) * flat.shape[1]
+    worst, chance = "", 1.0
+    ends = np.cumsum(residue.sizes)
+    for name, low, high in zip(residue.names, [0, *ends], ends, strict=False):
+        whole = float(statistics.smallest_scale_chance(flat[:, low:high].reshape(-1, 1), law)[0]) * len(ends)
+        here = min(whole, float(np.min(entries[low:high]))) / 2  # two tests in one
+        if not here >= chance:  # NaN is the worst of all
+            worst, chance = name, here
+    return worst, chance
+
+
+def _shape(residues: list[Residue], law: Law) -> Check:
+    chances = [statistics.shape_chance(residue.values.ravel(), law) for residue in residues]
+    return Check(
+        "noise shape", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
+        f"All quantiles of the noise are those of the {_called(law)} distribution (Kolmogorov–Smirnov).",
+    )  # fmt: skip
+
+
+def _tails(residues: list[Residue], law: Law) -> Check:
+    chances = [statistics.tail_chance(residue.values.ravel(), law) for residue in residues]
+    return Check(
+        "noise tails", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
+        "Rare large values of noise are as frequent as they should be: a missing tail gives a record away.",
+    )  # fmt: skip
+
+
+def _independence(residues: list[Residue], law: Law) -> Check:
+    measured, least = [], 1.0
+    for residue in residues:
+        rows = residue.values.reshape(-1, residue.values.shape[-1])[:PAIRED]
+        if rows.shape[1] < SHORTEST:
+            continue
+        largest, chance = statistics.correlation(statistics.normal_scores(rows, law))
+        measured.append(f"{largest:.3f}")
+        least = min(least, chance) if chance == chance else chance
+    return Check(
+        "independence", f"largest correlation {', '.join(measured)}", f"p at least {CHANCE:g}", least >= CHANCE,
+        "Noise of two clients or two rounds has nothing in common: whoever knows one could subtract the other.",
+    )  # fmt: skip
+
+
+def _chances(chances: list[float]) -> str:
+    return "p = " + ", ".join(f"{chance:.2g}" for chance in chances)
+
+
+def _called(law: Law) -> str:
+    return "normal" if law == "gaussian" else "Laplace"

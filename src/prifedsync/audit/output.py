@@ -1,0 +1,69 @@
+"""Output perturbation: how far the clipped change of a round can be moved, whatever the records are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..accounting import OutputPerturbation
+from ..fdp.constructors import LEAST_NOISE
+from .attacks import twisted
+from .check import Check
+from .sensitivity import ACTIVE, broken_records, broken_weights
+from .subject import Silent, Subject, uploads
+
+GRID = 2.0**-12  # a released value is rounded to a grid of this many noise scales at most
+
+
+def check_output(subject: Subject) -> tuple[Check, ...]:
+    """The largest clipped change, and the largest distance between two of them, in the norm that is accounted."""
+    mechanism = subject.mechanism
+    assert isinstance(mechanism, OutputPerturbation)
+    order, norm = (1, "L1") if mechanism.noise == "laplace" else (2, "L2")
+    changes = _changes(subject, mechanism)
+    rounding = _rounding(subject, order)
+    largest = float(changes.norm(p=order, dim=1).max()) / mechanism.clip_norm
+    apart = max(float((row - changes).norm(p=order, dim=1).max()) for row in changes) / mechanism.clip_norm
+    broken = _broken(subject)
+    return (
+        _bounded("clip of the change", largest, 1, rounding, f"The change that leaves has {norm} norm at most clip_norm."),
+        _bounded("records replaced", apart, 2, 2 * rounding, f"Two changes are at most twice clip_norm apart in {norm} norm, "
+                 "whatever the records."),
+        Check("broken records", "finite" if broken else "not finite", "finite", broken,
+              "With NaN or infinite records nothing that is not a number ever leaves."),
+    )  # fmt: skip
+
+
+def _bounded(name: str, worst: float, limit: float, slack: float, explanation: str) -> Check:
+    allowed = f"{ACTIVE:g} to {limit:g} + {slack:.2g} for rounding"
+    return Check(name, f"{worst:.6g} clip norms", allowed, ACTIVE < worst <= limit + slack, explanation)
+
+
+def _changes(subject: Subject, mechanism: OutputPerturbation) -> Tensor:
+    """What leaves minus where it started, noise silenced, for data sets of one twisted record each, trained wildly."""
+    x, y = twisted(subject)
+    quiet = replace(mechanism, noise_multiplier=LEAST_NOISE)  # decides only what an upload is rounded to
+    wild = replace(subject.optimiser, learning_rate=1e4 * max(1.0, mechanism.clip_norm))
+    jobs = [subject.job(f"world {i}", quiet, 1, optimiser=wild) for i in range(len(x))]
+    cohort = subject.cohort(jobs, list(zip(x.split(1), y.split(1), strict=True)), draws=Silent(subject.draws))
+    return uploads(cohort, 0, subject.start).double() - subject.start.double()
+
+
+def _rounding(subject: Subject, order: int) -> float:
+    """How much rounding of every entry, to the grid and to the arithmetic, can add to the norm, in clip norms."""
+    start = subject.start.double().abs().max() / subject.mechanism.clip_norm
+    each = LEAST_NOISE * GRID / 2 + 2 * torch.finfo(subject.net.dtype).eps * (1 + float(start))
+    return each * float(subject.net.count) ** (1 / order)
+
+
+def _broken(subject: Subject) -> bool:
+    records = broken_records(subject)
+    jobs = [subject.job(f"broken {i}", subject.mechanism, 1, optimiser=subject.optimiser, rounds=9)
+            for i in range(len(records))]  # fmt: skip
+    cohort = subject.cohort(jobs, records)
+    return all(
+        bool(torch.isfinite(uploads(cohort, round, weights)).all())
+        for round, weights in enumerate(broken_weights(subject))
+    )  # fmt: skip

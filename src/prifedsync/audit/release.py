@@ -1,0 +1,190 @@
+"""That what leaves is made of counted, noised sums and nothing else: optimiser, count of queries, stacking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..accounting import NoisySteps, OutputPerturbation
+from ..engines import Cohort
+from ..fdp import Neighbours
+from ..local import Job, Optimiser
+from ..sync import Refused, Sent
+from .check import Check
+from .subject import CLOSE, Mechanism, Records, Subject, Tape, fitted, sums, uploads
+
+RECORDS = 8
+STEPS, ROUNDS = 3, 2
+AGREEMENT = 0.01  # rounding to the grid, and what follows from it, relative to how far weights move
+SHARE = 0.99  # of the entries; Adam turns a gradient that is rounded to 0 into a step of full length the other way
+MOVE = {torch.float32: 1e-3, torch.float64: 1e-6}  # how far a step should carry a weight: seen, but without consequence
+MOST_STEPS = 64
+SIZES = (1, 3, 7, 4)
+
+
+# ------------------------------------------------------------------ the optimiser
+
+
+def check_optimiser(subject: Subject) -> Check:
+    """Uploads of several steps and rounds against torch.optim, fed with gradients rebuilt from the draws on a tape."""
+    # under add/remove the plan's number of records is not the real one, and only the plan's may be used
+    nominal = RECORDS + 2 if subject.neighbours is Neighbours.ADD_REMOVE else RECORDS
+    steps, data = fitted(subject.noisy, nominal, local_steps=STEPS), [subject.records(0, RECORDS)]
+    optimiser = replace(subject.optimiser, learning_rate=learning_rate(subject, steps))
+    tape, job = Tape(subject.draws), subject.job("client", steps, nominal, optimiser=optimiser, rounds=ROUNDS)
+    cohort, shadow = subject.cohort([job], data, draws=tape), subject.cohort([job], data)
+    twin, worst = Twin(optimiser, subject.start), 0.0
+    for round in range(ROUNDS):
+        (left,) = uploads(cohort, round, subject.start)
+        noise = tape.normals("client", round)
+        if len(noise) != STEPS:
+            worst = float("nan")
+            break
+        expected = twin.round(round, shadow, steps, noise)
+        moved = (expected - subject.start).double().square().mean().sqrt()
+        worst = max(worst, float((left - expected).double().abs().quantile(SHARE) / moved))
+    return Check(
+        "optimiser", f"{worst:.2g} of a step", f"at most {AGREEMENT:g}", worst <= AGREEMENT,
+        f"What leaves is what {optimiser.name} makes of the noised sums over the planned batch size, and of nothing else.",
+    )  # fmt: skip
+
+
+def learning_rate(subject: Subject, steps: NoisySteps) -> float:
+    """One that moves weights so little that rounding in one step does not show in the next."""
+    move = MOVE[subject.net.dtype]
+    if subject.optimiser.name in ("sgd", "momentum"):
+        return move * divisor(steps) / (steps.noise_multiplier * steps.clip_norm)
+    return move  # the others normalise
+
+
+def divisor(steps: NoisySteps) -> int:
+    return steps.records if steps.batch == "full" else steps.batch
+
+
+class Twin:
+    """The same training by torch.optim."""
+
+    def __init__(self, optimiser: Optimiser, start: Tensor) -> None:
+        self.described, self.start = optimiser, start
+        self.weights = torch.nn.Parameter(start.clone())
+        self.optimiser = torch_optimiser(optimiser, self.weights)
+
+    def round(self, round: int, shadow: Cohort, steps: NoisySteps, noise: list[Tensor]) -> Tensor:
+        self.weights.data = self.start.clone()
+        if not self.described.carried:
+            self.optimiser = torch_optimiser(self.described, self.weights)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.described.learning_rate * self.described.schedule.at(round)
+        for step, drawn in enumerate(noise):
+            (total,) = sums(shadow, self.weights.detach(), round, step)
+            noised = total + steps.noise_multiplier * steps.clip_norm * drawn
+            self.weights.grad = (noised / divisor(steps)).to(self.weights.dtype)
+            self.optimiser.step()
+        return self.weights.detach().clone()
+
+
+def torch_optimiser(o: Optimiser, weights: torch.nn.Parameter) -> torch.optim.Optimizer:
+    rate, decay = o.learning_rate, o.weight_decay
+    if o.name == "adam":
+        return torch.optim.Adam([weights], rate, o.betas, o.stability, decay)
+    if o.name == "adagrad":
+        return torch.optim.Adagrad([weights], rate, weight_decay=decay, eps=o.stability)
+    if o.name == "rmsprop":
+        return torch.optim.RMSprop([weights], rate, o.decay, o.stability, decay)
+    return torch.optim.SGD([weights], rate, momentum=o.momentum if o.name == "momentum" else 0.0, weight_decay=decay)
+
+
+# ------------------------------------------------------------------ counting
+
+
+def check_count(subject: Subject) -> Check:
+    """Noise drawn, noise counted and noise planned, over two rounds; and a third that the plan does not have."""
+    planned = min(subject.mechanism.local_steps, MOST_STEPS) if isinstance(subject.mechanism, NoisySteps) else 1
+    tape, (jobs, data) = Tape(subject.draws), unequal(subject, planned, ROUNDS)
+    cohort = subject.cohort(jobs, data, draws=tape)
+    drawn, counted = set(), set()
+    for round in range(ROUNDS):
+        sent = cohort.train(round, range(len(jobs)), subject.start.to(subject.net.device)).of
+        drawn |= {len(noise_keys(subject.mechanism, tape, job.client, round)) for job in jobs}
+        counted |= {upload.queries for upload in sent.values() if isinstance(upload, Sent)}
+    totals = set(cohort.queries) == {ROUNDS * planned} and set(cohort.taken) == {ROUNDS}
+    afresh = len({(kind, key) for kind, key, _ in tape.notes}) == len(tape.notes) and _batches_drawn(tape, jobs, planned)
+    last = cohort.train(ROUNDS, range(len(jobs)), subject.start.to(subject.net.device)).of
+    refused = all(isinstance(upload, Refused) for upload in last.values())
+    words = [f"{_set(drawn)} drawn, {_set(counted)} counted"]
+    words += [*([] if totals else ["totals differ"]), *([] if afresh else ["draws used twice or left out"])]
+    words += [] if refused else ["a round beyond the plan"]
+    return Check(
+        "count", "; ".join(words), f"{planned} drawn, {planned} counted",
+        drawn == counted == {planned} and totals and afresh and refused,
+        "Every round draws and counts as many pieces of noise as are accounted, each one new, and no round beyond the plan.",
+    )  # fmt: skip
+
+
+def noise_keys(mechanism: Mechanism, tape: Tape, client: str, round: int) -> list[object]:
+    if isinstance(mechanism, OutputPerturbation) and mechanism.noise == "laplace":  # made of uniform numbers
+        return list(tape.purpose("output", client, round))
+    return list(tape.normals(client, round))
+
+
+def _batches_drawn(tape: Tape, jobs: list[Job], planned: int) -> bool:
+    """As many batches as steps, where batches are drawn at all."""
+    return all(
+        len(tape.purpose("batch", job.client, round)) == planned
+        for job in jobs if job.noisy and job.noisy.rate < 1
+        for round in range(ROUNDS)
+    )  # fmt: skip
+
+
+def _set(values: set[int]) -> str:
+    return " or ".join(str(value) for value in sorted(values))
+
+
+# ------------------------------------------------------------------ stacking
+
+
+def check_padding(subject: Subject) -> Check:
+    """Clients of unequal size, stacked and padded, against each of them alone and against batches taken in pieces."""
+    clip = subject.mechanism.clip_norm
+    if isinstance(subject.mechanism, NoisySteps):
+        full = Subject(**{**subject.__dict__, "mechanism": replace(subject.mechanism, batch="full")})
+        worst = max(_apart(full, 0), *(_apart(subject, round) for round in range(1, 4)))
+        allowed = CLOSE[subject.net.dtype]
+    else:
+        # an output is rounded to a grid, so two that are all but equal may be a cell apart
+        worst, allowed = _outputs_apart(subject), CLOSE[subject.net.dtype] + subject.mechanism.noise_multiplier * 2**-11
+    return Check(
+        "padding", f"{worst / clip:.2g} clip norms", f"at most {allowed:.2g}", worst <= allowed * clip,
+        "Clients of unequal size give the same stacked as alone: padding adds nothing, and no client sees another's records.",
+    )  # fmt: skip
+
+
+def _apart(subject: Subject, round: int) -> float:
+    jobs, data = unequal(subject, 1, 1)
+    stacked = sums(subject.cohort(jobs, data), subject.start, round)
+    pieces = sums(subject.cohort(jobs, data, records_at_once=2), subject.start, round)
+    alone = torch.cat(
+        [sums(subject.cohort([job], [own]), subject.start, round) for job, own in zip(jobs, data, strict=True)]
+    )
+    return float(torch.cat([stacked - alone, pieces - alone]).norm(dim=1).max())
+
+
+def _outputs_apart(subject: Subject) -> float:
+    jobs, data = unequal(subject, 1, 1)
+    stacked = uploads(subject.cohort(jobs, data), 0, subject.start)
+    alone = [
+        uploads(subject.cohort([job], [own]), 0, subject.start) for job, own in zip(jobs, data, strict=True)
+    ]
+    return float((stacked - torch.cat(alone)).abs().max())
+
+
+def unequal(subject: Subject, local_steps: int, rounds: int) -> tuple[list[Job], list[Records]]:
+    """Clients with 1, 3, 7 and 4 records."""
+    jobs, data, mechanism = [], [], subject.mechanism
+    for i, size in enumerate(SIZES):
+        own = fitted(mechanism, size, local_steps=local_steps) if isinstance(mechanism, NoisySteps) else mechanism
+        jobs.append(subject.job(f"client {i}", own, size, optimiser=subject.optimiser, rounds=rounds))
+        data.append(subject.records(10 * i, 10 * i + size))
+    return jobs, data

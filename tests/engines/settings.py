@@ -1,0 +1,134 @@
+"""What engine tests are made of: jobs, records, runs of Algorithm 1, and the two engines side by side under one tape."""
+
+from dataclasses import dataclass
+
+import torch
+
+from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
+from prifedsync.engines import Performance, Reference, Vectorised
+from prifedsync.local import CLIP_MARGIN, Job, Key, Net, OpenSteps, Optimiser, RecordedDraws, SeededDraws, losses
+from prifedsync.rules import FedAvg, Server
+from prifedsync.sync import Synchronisation, synchronise
+
+from ..local.zoo import CASES
+
+SIZES = (5, 9, 1, 7)  # unequal clients, one of them with a single record
+
+
+def net_of(case, dtype=torch.float64, way=None):
+    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, way=way)
+
+
+def records_of(case, sizes=SIZES):
+    return [case.records(size, seed=10 + i) for i, size in enumerate(sizes)]
+
+
+def private(
+    client, records, *, batch=3, local_steps=2, rounds=3, noise_multiplier=0.5, clip_norm=0.3, sampling=Sampling.POISSON,
+    neighbours=Neighbours.REPLACE, participation=1.0, optimiser=None, **job,
+):  # fmt: skip
+    """A job with noisy steps; a batch larger than the client has is cut."""
+    mechanism = NoisySteps(
+        noise_multiplier=noise_multiplier, records=records, batch=batch if batch == "full" else min(batch, records),
+        local_steps=local_steps, sampling=sampling, clip_norm=clip_norm, clip_margin=CLIP_MARGIN,
+    )  # fmt: skip
+    plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, participation=participation, neighbours=neighbours)
+    return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), **job)
+
+
+def unnoised(client, records, *, plan=None, batch=3, local_steps=2, optimiser=None, **job):
+    """A job whose steps are open: without a plan, or with one about its output."""
+    steps = OpenSteps(records=records, batch=batch if batch == "full" else min(batch, records), local_steps=local_steps)
+    return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), open_steps=steps, **job)
+
+
+def perturbing(noise="gaussian", rounds=3, noise_multiplier=0.5, clip_norm=0.3):
+    mechanism = OutputPerturbation(noise_multiplier=noise_multiplier, clip_norm=clip_norm, noise=noise)
+    return PrivacyPlan(mechanism=mechanism, rounds=rounds)
+
+
+def jobs_of(make=private, sizes=SIZES, **changed):
+    return [make(f"client {i}", size, **changed) for i, size in enumerate(sizes)]
+
+
+@dataclass
+class Run:
+    """Algorithm 1 from start to end on one engine."""
+
+    engine: object
+    draws: object
+    servers: list
+    uploads: list
+
+    @property
+    def weights(self):
+        return self.servers[-1].weights
+
+    def noise_keys(self, client=None):
+        """The noisy queries on the tape."""
+        keys = [key for _, key in self.draws.asked if key.purpose in ("noise", "output")]
+        return [key for key in keys if client in (None, key.client)]
+
+
+def run(
+    kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0, averaging=0.0,
+    performance=None, folder=None, resume=None,
+):  # fmt: skip
+    """`resume` continues: a server, counters and places of an earlier run."""
+    rule, performance = rule or FedAvg(), performance or Performance()
+    engine = kind(net, jobs, records, rule, draws, pushes=delivery == "push", performance=performance, folder=folder)
+    server = Server(engine.start)
+    if resume:
+        server = resume[0]
+        engine.restore(*resume[1:])
+    plan = Synchronisation(
+        clients=len(jobs), rounds=rounds, participation=participation, delivery=delivery, server_rate=server_rate,
+        averaging=averaging,
+    )  # fmt: skip
+
+    def coin(i, round):
+        return float(draws.uniform(Key(jobs[i].client, round, 0, "coin"), 1))
+
+    steps = list(synchronise(plan, rule, engine, coin, server))
+    return Run(engine, draws, [server for server, _ in steps], [uploads for _, uploads in steps])
+
+
+def twins(net, jobs, records, *, performance=None, seed=5, **options):
+    """The same run on both engines, from one tape; each draws exactly what the other drew."""
+    tape = RecordedDraws(SeededDraws(seed))
+    fast = run(Vectorised, net, jobs, records, tape, performance=performance, **options)
+    slow = run(Reference, net, jobs, records, tape.replay(), **options)
+    assert set(fast.draws.asked) == set(slow.draws.asked)
+    return fast, slow
+
+
+def assert_same(one, other, tolerance=1e-9):
+    """Global models of all rounds, uploads, what clients carry, and counts."""
+    assert one.engine.counters() == other.engine.counters()
+    for mine, theirs in zip(one.servers, other.servers, strict=True):
+        torch.testing.assert_close(mine.weights, theirs.weights, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(mine.released, theirs.released, rtol=tolerance, atol=tolerance)
+    for mine, theirs in zip(one.uploads, other.uploads, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine:
+            assert mine.of.keys() == theirs.of.keys()
+            torch.testing.assert_close(mine.rows.value, theirs.rows.value, rtol=tolerance, atol=tolerance)
+    for i in range(len(one.engine.jobs)):
+        torch.testing.assert_close(one.engine.state(i), other.engine.state(i), rtol=tolerance, atol=tolerance)
+
+
+def sums(engine, round, step, clients, weights):
+    """The sums over the batches of one step [C, P], before noise, from either engine."""
+    if isinstance(engine, Reference):
+        return torch.stack([engine.batch_sum(round, step, i, w) for i, w in zip(clients, weights, strict=True)])
+    return engine.batch_sums(round, step, list(clients), weights)
+
+
+def gradients(engine, round, step, clients, weights):
+    """The noisy gradients of one step [C, P], from either engine."""
+    if isinstance(engine, Reference):
+        return torch.stack([engine.gradient(round, step, i, w) for i, w in zip(clients, weights, strict=True)])
+    return engine.gradient(round, step, list(clients), weights)
+
+
+MLP = CASES["mlp"]
