@@ -22,7 +22,7 @@ ALLOWED = {
     "engines": {"sync", "rules", "local", "data", "models", "accounting", "fdp", "config", "record"},
     "owner": {"accounting", "data", "local", "fdp"},
     "run": {"__init__", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
-    "terminal": {"fdp", "accounting", "record", "run"},
+    "terminal": {"fdp", "accounting", "record", "run", "audit"},
     "experiments": {"run", "config", "record", "accounting", "fdp", "data"},
     "audit": {"run", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
     "report": {"fdp", "accounting", "config", "record"},

@@ -26,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+audit_app = typer.Typer(help="Attack what the engine really does, as opposed to what it says.", no_args_is_help=True)
+app.add_typer(audit_app, name="audit")
+
 Records = Annotated[int, typer.Option(help="How many records the client has (a public, nominal number).")]
 Batch = Annotated[str, typer.Option(help="Expected records in a batch, or 'full'.")]
 Noise = Annotated[float, typer.Option(help="Noise std over clip norm, as in Opacus: twice the paper's σ.")]
@@ -38,6 +41,12 @@ NeighboursOption = Annotated[
     str, typer.Option(click_type=click.Choice(["replace", "add-remove"]), help="Which data sets must look alike.")
 ]
 Delta = Annotated[float, typer.Option(help="The δ at which ε is stated.")]
+Source = Annotated[str | None, typer.Argument(metavar="[PRESET|CONFIG.toml]", help="Default: the digits preset.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the config; repeatable.")
+]
+DataFolder = Annotated[Path | None, typer.Option(help="File or folder of your own records (data.path).")]
+Device = Annotated[str | None, typer.Option(click_type=click.Choice(["auto", "cpu", "cuda"]), help="Where it runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -164,13 +173,11 @@ def train(
     source: Annotated[
         str | None, typer.Argument(metavar="[PRESET|CONFIG.toml]", help="Default: the digits preset.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the config; repeatable.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="File or folder of your own records (data.path).")] = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run; default: runs/NAME-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
-    device: Annotated[str | None, typer.Option(click_type=click.Choice(["auto", "cpu", "cuda"]), help="Where.")] = None,
+    device: Device = None,
     show_config: Annotated[bool, typer.Option("--show-config", help="Print every field, documented, and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the run folder's name.")] = False,
     as_json: Json = False,
@@ -205,6 +212,30 @@ def train(
         print(result.folder)
     else:
         print_record(result.record, result.folder)
+
+
+@audit_app.command()
+def step(
+    source: Source = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Measure one noisy step: how far a record moves it, the law of its noise, its batches and counts."""
+    from .config import load
+
+    config = load(source, overrides or (), data, device)
+    from .audit import audit_config
+    from .terminal import print_audit
+
+    found = audit_config(config)
+    if as_json:
+        print(json.dumps(found.as_json()))
+    else:
+        print_audit(found)
+    if not found.passed:
+        raise typer.Exit(1)
 
 
 def _run_folder(source: str | None) -> Path:

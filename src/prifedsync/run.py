@@ -165,6 +165,7 @@ class Prepared:
 
     config: Config
     federation: Federation
+    module: nn.Module
     net: Net
     jobs: tuple[Job, ...]
     rule: Rule
@@ -227,7 +228,7 @@ def prepare(
     net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device)
     total = len(federation.clients)
     jobs = jobs_of(config, federation, lambda done: watch(Working("planning clients", done, total)))
-    return Prepared(config, federation, net, tuple(jobs), rule_of(config), metric)
+    return Prepared(config, federation, model, net, tuple(jobs), rule_of(config), metric)
 
 
 def _with_features(federation: Federation, name: str) -> Federation:
@@ -376,8 +377,9 @@ def _synchronised(
 
 
 def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
-    """Each client's own model on everybody's test records."""
-    return [prepared.scorer.everybody(cohort.own(i)) for i in range(len(prepared.jobs))]
+    """Each client's own model on everybody's test records; those that never took part all have the first one."""
+    first = prepared.scorer.everybody(cohort.start) if 0 in cohort.taken else None
+    return [prepared.scorer.everybody(cohort.own(i)) if cohort.taken[i] else first for i in range(len(prepared.jobs))]
 
 
 def _scores_of_one(prepared: Prepared, weights: Tensor) -> Scores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -13,6 +14,9 @@ from rich.table import Table
 from .accounting.statement import up
 from .record import NO_GUARANTEE, SIMULATION, RunRecord
 from .run import RoundDone, Working
+
+if TYPE_CHECKING:
+    from .audit import StepAudit
 
 PLAIN_EVERY = 2.0  # seconds between plain lines, and between bounds on ε so far
 LABELS = {
@@ -107,6 +111,23 @@ def print_record(record: RunRecord, folder: object) -> None:
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
     if folder is not None:
         console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+
+
+def print_audit(audit: StepAudit) -> None:
+    """One row a check; what a failed one means."""
+    console = Console()
+    table = Table(title="One noisy step, measured", title_justify="left")
+    for heading in ("check", "measured", "allowed", ""):
+        table.add_column(heading)
+    for check in audit.checks:
+        table.add_row(
+            check.name, check.measured, check.allowed, "[green]ok[/green]" if check.passed else "[red]FAILED[/red]"
+        )
+    console.print(table)
+    for check in audit.checks:
+        if not check.passed:
+            console.print(f"[red]{check.name}:[/red] {check.explanation}", highlight=False)
+    console.print("all checks passed" if audit.passed else "the guarantee does not hold for this step", highlight=False)
 
 
 def guarantee_line(record: RunRecord) -> str:

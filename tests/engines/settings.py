@@ -71,8 +71,8 @@ class Run:
 
 
 def run(
-    kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0, averaging=0.0,
-    performance=None, folder=None, resume=None,
+    kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0,
+    averaging=0.0, performance=None, folder=None, resume=None,
 ):  # fmt: skip
     """`resume` continues: a server, counters and places of an earlier run."""
     rule, performance = rule or FedAvg(), performance or Performance()

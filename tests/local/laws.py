@@ -1,7 +1,7 @@
 """Does a sample follow a law? Tests that accept the right scale and must reject another.
 
-On a sample of the law itself `follows` says no with a chance below FLAKES, so that even a test on secret draws, which no seed
-fixes, fails by accident less than once in a thousand million runs.
+On a sample of the law itself `follows` says no with a chance below FLAKES, so that even a test on secret draws, which no
+seed fixes, fails by accident less than once in a thousand million runs.
 """
 
 import math

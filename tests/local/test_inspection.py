@@ -57,9 +57,10 @@ def remembered(module, x):
     return module.head(x) + module.last
 
 
-MIXES = "model = Module mixes records: changing one record moved the output of another; let forward treat each record by itself"
+MIXES = "model = Module mixes records: changing one record moved the output of another; let forward treat each record"
 TWO_ANSWERS = "model = Module gives two answers to one question; use nn.Dropout modules"
 BUFFER = "model buffer = seen is updated in forward, without noise; keep no statistics of the records"
+NO_AXIS = "model output = (5,) for 4 records; the first axis must be the record"
 ZEROS = torch.zeros(6)
 
 MODULES = {
@@ -77,7 +78,7 @@ MODULES = {
     "buffer reassigned": (lambda: forward_of(reassigned, seen=ZEROS), BUFFER),
     "buffer at first sight": (lambda: forward_of(at_first_sight, seen=ZEROS, done=torch.tensor(False)), BUFFER),
     "buffer from nothing": (lambda: forward_of(from_nothing, seen=None), BUFFER),
-    "no axis of records": (lambda: forward_of(lambda m, x: m.head(x).sum(0)), "model output = (5,) for 4 records; the first"),
+    "no axis of records": (lambda: forward_of(lambda m, x: m.head(x).sum(0)), NO_AXIS),
 }
 
 
@@ -90,17 +91,18 @@ NORMS = "mixes the records of a batch; use nn.GroupNorm, or freeze the layer"
 STATISTICS = "keeps statistics of the records; use nn.GroupNorm, or freeze the layer"
 
 LAYERS = {
-    "BatchNorm1d": (lambda: layers(nn.BatchNorm1d(6)), f"model layer = 0 (BatchNorm1d) {NORMS}"),
+    "BatchNorm1d": (lambda: layers(nn.BatchNorm1d(6)), f"0 (BatchNorm1d) {NORMS}"),
     "BatchNorm2d": (
-        lambda: layers(nn.Sequential(nn.BatchNorm2d(2)), shape=(2, 3, 3)), f"model layer = 0.0 (BatchNorm2d) {NORMS}",
+        lambda: layers(nn.Sequential(nn.BatchNorm2d(2)), shape=(2, 3, 3)),
+        f"0.0 (BatchNorm2d) {NORMS}",
     ),
-    "BatchNorm without weights": (lambda: layers(nn.BatchNorm1d(6, affine=False)), f"model layer = 0 (BatchNorm1d) {NORMS}"),
+    "BatchNorm without weights": (lambda: layers(nn.BatchNorm1d(6, affine=False)), f"0 (BatchNorm1d) {NORMS}"),
     "InstanceNorm": (
         lambda: layers(nn.InstanceNorm2d(2, affine=True, track_running_stats=True), shape=(2, 3, 3)),
-        f"model layer = 0 (InstanceNorm2d) {STATISTICS}",
+        f"0 (InstanceNorm2d) {STATISTICS}",
     ),
-    "AlphaDropout": (lambda: layers(nn.AlphaDropout(0.5)), "model layer = 0 (AlphaDropout) is not supported; use nn.Dropout"),
-}  # fmt: skip
+    "AlphaDropout": (lambda: layers(nn.AlphaDropout(0.5)), "0 (AlphaDropout) is not supported; use nn.Dropout"),
+}
 
 
 def refusal_of(module, x, y=None):
@@ -120,7 +122,7 @@ def test_a_forward_that_is_not_about_single_records_is_refused(name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_that_is_not_about_single_records_is_refused_by_name(name):
     (module, shape), says = LAYERS[name][0](), LAYERS[name][1]
-    assert refusal_of(module, torch.randn(5, *shape)) == says
+    assert refusal_of(module, torch.randn(5, *shape)) == f"model layer = {says}"
 
 
 def test_two_dropouts_in_one():
@@ -137,7 +139,8 @@ def test_dropout_whose_first_axis_is_not_the_record():
     module = forward_of(lambda m, x: m.head(m.drop(x.transpose(0, 1)).mean(0)))
     module.drop = nn.Dropout(0.5)
     assert refusal_of(module, torch.randn(5, 3, 6)).startswith("model layer = drop is a dropout whose first axis is not")
-    assert refusal_of(module, torch.randn(5, 4, 6)).startswith("model = Module fails on one record")  # four, as the probe has
+    as_many_as_the_probe = torch.randn(5, 4, 6)
+    assert refusal_of(module, as_many_as_the_probe).startswith("model = Module fails on one record")
 
 
 @pytest.mark.parametrize("table", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}])

@@ -30,7 +30,7 @@ def test_what_is_not_finite_is_no_change_at_all(mechanism):
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE])
 def test_the_change_is_measured_from_the_start(mechanism):
-    """Two trainings that end far apart, or not at all, release models at most 2·clip_norm apart; the start is not clipped."""
+    """Trainings that end far apart, or nowhere, release models at most 2·clip_norm apart; the start is not clipped."""
     start, key = torch.full((50,), 100.0, dtype=torch.float64), Key("a", 0, 0, "output")
     ends = [start + 1e6, start - 1e6, start * float("nan"), start]
     models = [released(start, end, mechanism, SeededDraws(1), key) for end in ends]

@@ -1,4 +1,4 @@
-"""Models of every kind, records for them, and an oracle that takes one record at a time and shares no code with the package."""
+"""Models of every kind, records for them, and an oracle: one record at a time, no code of the package."""
 
 import copy
 from collections.abc import Callable
@@ -13,7 +13,7 @@ CLASSES, TOKENS = 5, 9
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the shape of one record (None: seven tokens), the kind of target, and the way its gradients should be taken."""
+    """A model, the shape of one record (None: seven tokens), the kind of target, and the way its gradients are taken."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...] | None = (1, 4, 4)
@@ -99,6 +99,17 @@ class Sequence(nn.Module):
     def forward(self, x):
         seen = torch.tanh(self.norm(self.each(self.table(x))))
         return self.head(torch.tanh(self.along(seen.transpose(1, 2))).mean(2))
+
+
+class OverTime(nn.Module):
+    """The same linear layer at each of six places, the mean of which is the answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.each = nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.each(x).mean(1)
 
 
 class Bare(nn.Module):
@@ -195,6 +206,11 @@ def pictures(*between, **options):
     return Case(make, (2, 6, 5))
 
 
+def signals():
+    along = nn.Conv1d(2, 4, 3, stride=2, dilation=2, padding=1, groups=2)
+    return nn.Sequential(along, nn.Flatten(), nn.Linear(16, CLASSES))
+
+
 def frozen_extractor():
     """Batch statistics that are used as they are, under a head that is trained."""
     extractor = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
@@ -222,6 +238,8 @@ CASES = {
     "conv2d dilation valid": pictures(dilation=(2, 1), padding="valid", bias=False),
     "conv2d same reflect": pictures(padding="same", padding_mode="reflect"),
     "conv2d circular": pictures(padding=1, padding_mode="circular"),
+    "conv1d": Case(signals, (2, 10)),
+    "linear over time": Case(OverTime, (6, 4)),
     "group norm": pictures(lambda: nn.GroupNorm(2, 4)),
     "dropout": Case(lambda: mlp(nn.Dropout(0.4))),
     "dropout of channels": pictures(lambda: nn.Dropout2d(0.5)),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..local import Net
 from ..local.job import LARGEST_HELPER
-from .subject import Records, Subject
+from .subject import Records, Subject, all_kept
 
 ATTACKED = 3  # example records that are twisted in every way below
 SPLITS = 6  # places in the net where a hostile server blows up what it sends
@@ -71,11 +71,11 @@ def _tokens(x: Tensor) -> list[Tensor]:
 def classes(subject: Subject) -> int:
     """How many labels there are, by what the model answers."""
     x, _ = subject.records(0, 1)
-    return subject.net.outputs(subject.start, given(subject.net, x)).shape[1]
+    return subject.net.outputs(given(subject.net, subject.start), given(subject.net, x)).shape[1]
 
 
 def given(net: Net, values: Tensor) -> Tensor:
-    """Records or targets as an engine hands them to the net."""
+    """Weights, records or targets as an engine hands them to the net."""
     return values.to(net.device, net.dtype) if values.is_floating_point() else values.to(net.device)
 
 
@@ -94,7 +94,7 @@ def hostile(subject: Subject) -> Iterator[tuple[Tensor, Records]]:
     for place in places[:: math.ceil(len(places) / SPLITS)]:
         for lift in LIFTS[net.dtype]:
             family = Family(subject, place, lift)
-            for exponent in crossings(lambda e, family=family: family.size(e), wanted):
+            for exponent in crossings(family.size, wanted):
                 yield family.weights(exponent), family.record(exponent)
 
 
@@ -113,18 +113,18 @@ class Family:
 
     def record(self, exponent: float) -> Records:
         """The first record with the target that suits the attacker: what the model itself answers, or nothing."""
-        x, y = self.subject.records(0, 1)
+        net, (x, y) = self.subject.net, self.subject.records(0, 1)
         x = self.lift * x if self.place < 0 else x
         if y.is_floating_point():
             return x, 0 * y
-        answer = self.subject.net.outputs(self.weights(exponent), given(self.subject.net, x)).detach().cpu()
+        answer = net.outputs(given(net, self.weights(exponent)), given(net, x)).detach().cpu()
         return x, answer.argmax(1).expand_as(y)
 
     def size(self, exponent: float) -> float:
         """The norm of the record's gradient by plain autograd; NaN where it is not finite."""
         net = self.subject.net
         x, y = self.record(exponent)
-        gradient = net.one_record(self.weights(exponent), given(net, x), given(net, y), {}).double()
+        gradient = net.one_record(given(net, self.weights(exponent)), given(net, x), given(net, y), all_kept(net)).double()
         return float(gradient.norm()) if bool(torch.isfinite(gradient).all()) else math.nan
 
 

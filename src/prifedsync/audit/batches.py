@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy import stats
 
 from ..accounting import NoisySteps, Sampling
 from .check import CHANCE, Check
-from .statistics import Event
+from .statistics import Binomial, Event
 from .subject import Silent, Subject, far_below, fitted, glass, uploads
 
 MOST_RECORDS = 48
-CLIENTS, ROUNDS, STEPS = 4, 60, 2  # two of each at least: they are compared pair by pair
+CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers: they are compared pair by pair
 BLUR = 0.1  # by how much a count may differ from a whole number
 
 
@@ -30,14 +29,15 @@ def check_batches(subject: Subject) -> tuple[Check, ...]:
 
 def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
     """How often each record was looked at, [rounds, clients, records]; whole numbers if all is well."""
+    rounds = ROUNDS if steps.rate < 1 else 2  # where nothing is drawn there is little to see
     quiet = replace(steps, noise_multiplier=1.0)  # decides only what an upload is rounded to
     net, n = glass(subject.net, steps.records), steps.records
-    jobs = [subject.job(f"client {i}", quiet, n, rounds=ROUNDS) for i in range(CLIENTS)]
+    jobs = [subject.job(f"client {i}", quiet, n, rounds=rounds) for i in range(CLIENTS)]
     data = [(torch.eye(n), far_below(steps.clip_norm, n))] * CLIENTS
     start = torch.zeros(n, dtype=net.dtype)
     cohort = subject.cohort(jobs, data, net=net, draws=Silent(subject.draws), start=start)
     each = steps.clip_norm / (n if steps.batch == "full" else steps.batch)
-    return torch.stack([-uploads(cohort, r, start).double() / each for r in range(ROUNDS)]).numpy()
+    return torch.stack([-uploads(cohort, r, start).double() / each for r in range(rounds)]).numpy()
 
 
 def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
@@ -52,10 +52,10 @@ def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
         measured, allowed = f"{sizes.min():g} to {sizes.max():g} in {STEPS} steps", f"{planned:g}"
         passed = bool(np.all(sizes == round(planned)))
     else:
-        law = stats.binom(STEPS * steps.records, steps.rate)
+        law = Binomial(STEPS * steps.records, steps.rate)
         events = _size_events(sizes, law)
         measured, passed = f"mean {sizes.mean():.4g}, variance {sizes.var():.4g}", _likely(events) and len(set(sizes)) > 1
-        allowed = f"mean {planned:.4g}, variance {law.var():.4g}; p at least {CHANCE:g}"
+        allowed = f"mean {planned:.4g}, variance {law.variance:.4g}; p at least {CHANCE:g}"
     return Check(
         "batch sizes", measured, allowed, passed,
         "Batch sizes are binomial where every record has its own coin, and constant where the plan says so: amplification "
@@ -63,13 +63,14 @@ def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
     )  # fmt: skip
 
 
-def _size_events(sizes: np.ndarray, law: stats.rv_discrete) -> list[Event]:
+def _size_events(sizes: np.ndarray, law: Binomial) -> list[Event]:
     """Exactly the likeliest size, and farther than a standard deviation from it."""
-    likeliest = int(law.median())
-    low, high = likeliest - law.std(), likeliest + law.std()
-    far = float(law.cdf(np.ceil(low) - 1) + law.sf(np.floor(high)))
+    likeliest = int(np.argmax(law.masses))
+    low, high = likeliest - law.variance**0.5, likeliest + law.variance**0.5
+    possible = np.arange(law.trials + 1)
+    far = float(law.masses[(possible < low) | (possible > high)].sum())
     return [
-        Event("median size", int(np.sum(sizes == likeliest)), sizes.size, float(law.pmf(likeliest))),
+        Event("likeliest size", int(np.sum(sizes == likeliest)), sizes.size, float(law.masses[likeliest])),
         Event("far from it", int(np.sum((sizes < low) | (sizes > high))), sizes.size, far),
     ]
 
@@ -89,7 +90,7 @@ _CHOICE = "Every record is looked at with the planned rate, and batches of steps
 
 
 def _choice_events(seen: np.ndarray, q: float) -> list[Event]:
-    """Trials are independent under Poisson sampling; with fixed size they are less spread, which only makes alarms rarer."""
+    """Trials are independent under Poisson sampling; with fixed size counts are less spread, and alarms rarer."""
     once = 1 - (1 - q) ** STEPS
     present = seen > 0
     rounds = present[0::2] & present[1::2]

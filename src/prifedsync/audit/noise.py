@@ -1,8 +1,9 @@
 """The law of the noise in what leaves, and whether two pieces of it have anything to do with each other.
 
 Noise is what is left of an upload once the clipped sum is taken away, in units of what the plan says: it should be
-standard normal (or standard Laplace), entry by entry. It is measured twice: in single steps of the audited net, and in
-rounds of several steps of a net that can be looked through, where two steps with the same noise show as too large a sum.
+standard normal (or standard Laplace), entry by entry. It is measured in single steps of the audited net; in single steps of
+a wide net that can be looked through, because it takes many values to know a scale or a tail; and in rounds of several
+steps of that net, where two steps with the same noise show as too large a sum.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..accounting import OutputPerturbation
 from . import statistics
@@ -20,9 +20,9 @@ from .check import CHANCE, Check
 from .statistics import Law
 from .subject import PLAIN, Subject, far_below, fitted, glass, sums, uploads
 
-CLIENTS, CHUNK = 4, 2  # stacked two by two: noise that belongs to a place in a stack would meet itself
+CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would meet itself
 RECORDS = 4
-FEWEST, MOST = 4, 40  # rounds
+FEWEST, MOST = 2, 20  # rounds
 WIDTH = 4096  # of the net that can be looked through
 STEPS = 3  # its steps in a round
 PAIRED = 64  # rows compared with each other
@@ -42,9 +42,10 @@ def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
     """Scale, shape, tails and independence."""
     if isinstance(subject.mechanism, OutputPerturbation):
         law: Law = subject.mechanism.noise
-        residues = [of_outputs(subject, samples)]
+        wide = replace(subject, net=glass(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
+        residues = [of_outputs(subject, samples), of_outputs(wide, samples)]
     else:
-        law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject)]
+        law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
     return _scale(residues, law), _shape(residues, law), _tails(residues, law), _independence(residues, law)
 
 
@@ -70,18 +71,18 @@ def of_steps(subject: Subject, samples: int) -> Residue:
     return Residue(torch.stack(left).numpy(), subject.net.names, subject.net.sizes)
 
 
-def of_rounds(subject: Subject) -> Residue:
-    """Rounds of several plain steps, where the clipped sum of each step is known whatever the weights."""
-    steps = fitted(subject.noisy, RECORDS, local_steps=STEPS, batch="full")
+def of_rounds(subject: Subject, count: int) -> Residue:
+    """Rounds of so many plain steps, where the clipped sum of each step is known whatever the weights."""
+    steps = fitted(subject.noisy, RECORDS, local_steps=count, batch="full")
     net, unit = glass(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
     plain = replace(PLAIN, learning_rate=RECORDS / unit)
     x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
     cohort = subject.cohort(jobs, [(x, y)] * CLIENTS, net=net, start=start, chunk=CHUNK)
-    known = STEPS / steps.noise_multiplier * x.sum(0).double()
+    known = count / steps.noise_multiplier * x.sum(0).double()
     left = [-uploads(cohort, r, start).double() - known for r in range(FEWEST)]
-    return Residue((torch.stack(left) / math.sqrt(STEPS)).numpy(), ("steps of a round",), (WIDTH,))
+    return Residue((torch.stack(left) / math.sqrt(count)).numpy(), (f"{count} wide",), (WIDTH,))
 
 
 def of_outputs(subject: Subject, samples: int) -> Residue:
@@ -123,19 +124,19 @@ def _scale(residues: list[Residue], law: Law) -> Check:
         passed = passed and low <= found <= high and chance >= CHANCE
     return Check(
         "noise scale", ", ".join(measured), ", ".join(allowed), passed,
-        "The noise in what leaves has the standard deviation that is accounted: in all, in every parameter, in every entry.",
+        "The noise in what leaves has the scale that is accounted: in all, in every parameter, in every entry.",
     )  # fmt: skip
 
 
 def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
     """The parameter whose noise fits its scale least, alone or in one entry, and how likely that is."""
     flat = residue.values.reshape(-1, residue.values.shape[-1])
-    entries = statistics.smallest_scale_chance(flat, law) * flat.shape[1]
+    entries = statistics.scale_chances(flat, law) * flat.shape[1]
     worst, chance = "", 1.0
     ends = np.cumsum(residue.sizes)
     for name, low, high in zip(residue.names, [0, *ends], ends, strict=False):
-        whole = float(statistics.smallest_scale_chance(flat[:, low:high].reshape(-1, 1), law)[0]) * len(ends)
-        here = min(whole, float(np.min(entries[low:high]))) / 2  # two tests in one
+        whole = float(statistics.scale_chances(flat[:, low:high].reshape(-1, 1), law)[0]) * len(ends)
+        here = 2 * min(whole, float(np.min(entries[low:high])))  # two tests in one
         if not here >= chance:  # NaN is the worst of all
             worst, chance = name, here
     return worst, chance

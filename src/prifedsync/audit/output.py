@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -12,9 +13,7 @@ from ..fdp.constructors import LEAST_NOISE
 from .attacks import twisted
 from .check import Check
 from .sensitivity import ACTIVE, broken_records, broken_weights
-from .subject import Silent, Subject, uploads
-
-GRID = 2.0**-12  # a released value is rounded to a grid of this many noise scales at most
+from .subject import GRID, Silent, Subject, uploads
 
 
 def check_output(subject: Subject) -> tuple[Check, ...]:
@@ -29,8 +28,8 @@ def check_output(subject: Subject) -> tuple[Check, ...]:
     broken = _broken(subject)
     return (
         _bounded("clip of the change", largest, 1, rounding, f"The change that leaves has {norm} norm at most clip_norm."),
-        _bounded("records replaced", apart, 2, 2 * rounding, f"Two changes are at most twice clip_norm apart in {norm} norm, "
-                 "whatever the records."),
+        _bounded("records replaced", apart, 2, 2 * rounding, f"Two changes are at most twice clip_norm apart in {norm} "
+                 "norm, whatever the records."),
         Check("broken records", "finite" if broken else "not finite", "finite", broken,
               "With NaN or infinite records nothing that is not a number ever leaves."),
     )  # fmt: skip
@@ -55,7 +54,7 @@ def _rounding(subject: Subject, order: int) -> float:
     """How much rounding of every entry, to the grid and to the arithmetic, can add to the norm, in clip norms."""
     start = subject.start.double().abs().max() / subject.mechanism.clip_norm
     each = LEAST_NOISE * GRID / 2 + 2 * torch.finfo(subject.net.dtype).eps * (1 + float(start))
-    return each * float(subject.net.count) ** (1 / order)
+    return each * math.pow(subject.net.count, 1 / order)
 
 
 def _broken(subject: Subject) -> bool:

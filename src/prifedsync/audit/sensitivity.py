@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..engines import Cohort
 from ..fdp import Neighbours
 from .attacks import Attack, attack, given
 from .check import Check
-from .subject import CLOSE, Records, SameForAll, Subject, fitted, sums, uploads
+from .subject import CLOSE, AllKept, Records, Subject, all_kept, fitted, sums, uploads
 
 COMMON = 2  # records that neighbouring data sets share
 ACTIVE = 0.5  # clip norms that an attack must move the sum by, lest nothing was tested
@@ -23,8 +24,8 @@ def check_sensitivity(subject: Subject) -> tuple[Check, ...]:
     lengths, replaced, removed = measured(subject, attacks) / clip
     tried = f"{len(attacks.x)} records at {len(attacks.weights)} weights tried"
     return (
-        _bounded("clip of one record", lengths, 1, margin, f"No record's clipped vector, over all layers together, is longer "
-                 f"than clip_norm ({tried})."),
+        _bounded("clip of one record", lengths, 1, margin, "No record's clipped vector, over all layers together, is "
+                 f"longer than clip_norm ({tried})."),
         _bounded("record replaced", replaced, 2, margin, "Replacing one record by another moves the clipped sum by at most "
                  f"twice clip_norm ({tried}, every pair)."),
         _bounded("record removed", removed, 1, margin, "Removing one record moves the clipped sum by at most clip_norm."),
@@ -47,21 +48,17 @@ def measured(subject: Subject, attacks: Attack) -> Tensor:
     for weights in attacks.weights:
         found = sums(worlds, weights)
         with_one, without = found[:-1], found[-1:]
-        here = [sums(alone, weights).norm(dim=1).max(), _distances(with_one, with_one), _distances(with_one, without)]
+        length = sums(alone, weights).norm(dim=1)
+        here = [length.max(), torch.cdist(with_one, with_one).max(), torch.cdist(with_one, without).max()]
         worst = torch.maximum(worst, torch.stack(here))  # NaN stays
     return worst
 
 
-def _distances(one: Tensor, other: Tensor) -> Tensor:
-    """The largest distance between rows, without the rounding of a matrix product."""
-    return torch.stack([(row - other).norm(dim=1).max() for row in one]).max()
-
-
-def everything(subject: Subject, data: list[Records], nominal: int):  # type: ignore[no-untyped-def]
-    """Clients who look at all their records in every step and draw alike; `nominal` records each, one perhaps missing."""
+def everything(subject: Subject, data: list[Records], nominal: int) -> Cohort:
+    """Clients who look at all their records in every step; `nominal` records each, one perhaps missing."""
     steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
     jobs = [subject.job(f"world {i}", steps, nominal, neighbours=Neighbours.ADD_REMOVE) for i in range(len(data))]
-    return subject.cohort(jobs, data, draws=SameForAll(subject.draws))
+    return subject.cohort(jobs, data, draws=AllKept())
 
 
 def _joined(one: Records, other: Records) -> Records:
@@ -120,5 +117,5 @@ def broken_weights(subject: Subject) -> list[Tensor]:
 
 def _not_finite(subject: Subject, weights: Tensor, record: Records) -> bool:
     net = subject.net
-    gradient = net.one_record(weights.to(net.device), given(net, record[0]), given(net, record[1]), {})
+    gradient = net.one_record(given(net, weights), given(net, record[0]), given(net, record[1]), all_kept(net))
     return not bool(torch.isfinite(gradient).all())

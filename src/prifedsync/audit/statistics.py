@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,20 +30,20 @@ def magnitude(values: np.ndarray, law: Law, axis: int | None = None) -> tuple[np
 def scale(values: np.ndarray, law: Law) -> float:
     """The scale that the values have, 1 if all is well."""
     total, freedom = magnitude(values, law)
-    return float(total / freedom) ** (0.5 if law == "gaussian" else 1.0)
+    return math.sqrt(total / freedom) if law == "gaussian" else float(total / freedom)
 
 
 def scale_range(count: int, law: Law) -> tuple[float, float]:
     """Where the estimated scale of that many values lies, but for CHANCE."""
     freedom, power = (count, 0.5) if law == "gaussian" else (2 * count, 1.0)
-    ends = stats.chi2.ppf([CHANCE / 2, 1 - CHANCE / 2], freedom) / freedom
-    return float(ends[0] ** power), float(ends[1] ** power)
+    low, high = float(stats.chi2.ppf(CHANCE / 2, freedom)), float(stats.chi2.isf(CHANCE / 2, freedom))
+    return math.pow(low / freedom, power), math.pow(high / freedom, power)
 
 
-def smallest_scale_chance(values: np.ndarray, law: Law) -> np.ndarray:
+def scale_chances(values: np.ndarray, law: Law) -> np.ndarray:
     """For each column: how likely a scale as far from 1 as its own is, [columns]."""
     total, freedom = magnitude(values, law, axis=0)
-    return 2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom))
+    return np.asarray(2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom)))
 
 
 def shape_chance(values: np.ndarray, law: Law) -> float:
@@ -78,6 +79,22 @@ def correlation(rows: np.ndarray) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Binomial:
+    """How many of so many coins fall on one side."""
+
+    trials: int
+    rate: float
+
+    @property
+    def variance(self) -> float:
+        return self.trials * self.rate * (1 - self.rate)
+
+    @property
+    def masses(self) -> np.ndarray:
+        return np.asarray(stats.binom.pmf(np.arange(self.trials + 1), self.trials, self.rate))
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that should happen with a known chance in each of many independent trials."""
 
@@ -88,6 +105,8 @@ class Event:
 
     @property
     def chance(self) -> float:
+        if not 0 <= self.happened <= self.trials:  # more often than can be
+            return 0.0
         return float(stats.binomtest(self.happened, self.trials, self.expected).pvalue)
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """`audit step`: attack one noisy step of an engine as it is, in seconds.
 
-The accounting of a run is right if every step is what the plan says: a sum that one record moves by so much, noise of such
-a law, batches drawn in such a way, so many times. That is measured here, for one model, optimiser and arithmetic, on made-up
-clients with a few example records, and says nothing about private data.
+The accounting of a run is right if every step is what the plan says: a sum that one record moves by so much, noise of
+such a law, batches drawn in such a way, so many times. That is measured here for one model, optimiser and arithmetic, on
+made-up clients with a few example records; no private data is needed.
 """
 
 from __future__ import annotations

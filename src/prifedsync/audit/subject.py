@@ -23,7 +23,8 @@ Records = tuple[Tensor, Tensor]
 Mechanism = NoisySteps | OutputPerturbation
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
 OPEN_STEPS = 2  # local steps before an output is perturbed
-CLOSE = {torch.float32: 1e-5, torch.float64: 1e-9}  # two ways to one sum, relative to the clip norm
+CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}  # two ways to one sum, relative to the clip norm
+GRID = 2.0**-12  # what leaves is rounded to a grid of this many noise scales at most
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Subject:
 
     @property
     def start(self) -> Tensor:
-        return self.net.initial()
+        return self.net.initial().cpu()
 
     def records(self, low: int, high: int) -> Records:
         """Example records by number, starting again where they end."""
@@ -137,17 +138,22 @@ class Silent:
         return torch.zeros(count, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class SameForAll:
-    """One world's draws for every client: clients with neighbouring records then differ in that record alone."""
-
-    source: Draws
+class AllKept:
+    """Draws under which dropout drops nothing: the bound must hold for any mask, hostile weights are made for this one."""
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        return self.source.uniform(key._replace(client=""), count)
+        return torch.full((count,), 1 - 2.0**-53, dtype=torch.float64)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        return self.source.normal(key._replace(client=""), count)
+        raise ValueError("there is no noise in a clipped sum")
+
+
+def all_kept(net: Net) -> dict[str, Tensor]:
+    """The masks of one record under `AllKept`."""
+    return {
+        name: torch.full((1, *shape), 1 / (1 - rate) if rate < 1 else 0.0, dtype=net.dtype, device=net.device)
+        for name, (rate, shape) in net.dropouts.items()
+    }
 
 
 @dataclass(frozen=True)
