@@ -151,6 +151,14 @@ def test_what_came_from_python_must_be_given_again(tmp_path):
     assert prifedsync.resume(tmp_path / "run", clients=own_clients()).record.clients
 
 
+def test_a_presets_seed_is_not_for_your_own_records():
+    """Presets are seeded because their data are public."""
+    own = ["data.source=npz", "data.path=x", "data.classes=3"]
+    assert load("digits", own).privacy.randomness == "system"
+    assert load("digits").privacy.randomness == "seeded"
+    assert load("digits", ["data.source=npz", "data.path=x", "privacy.randomness=seeded"]).privacy.randomness == "seeded"
+
+
 @pytest.mark.parametrize(("task", "metric"), [("binary", "auc"), ("binary", "f1"), ("regression", "rmse")])
 def test_other_targets_and_metrics(task, metric):
     draw = torch.Generator().manual_seed(3)
@@ -172,6 +180,13 @@ def test_other_targets_and_metrics(task, metric):
         ({"performance": {"device": "cuda"}}, "performance.device = cuda is not there"),
         ({"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}}, "client site 0: records = nothing must be given"),
         ({"privacy": {"target": {"mu": 1e-4}}}, "cannot be met"),
+        (
+            {
+                "privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"},
+                "clients": {"site 0": {"records": 9}, "site 1": {"records": 9}},
+            },
+            "performance.dtype = float32 cannot go with add-remove",
+        ),
         ({"performance": {"tensorboard": True}}, "needs a run folder"),
     ],
 )
@@ -187,8 +202,10 @@ def test_refused_before_the_first_step(changes, said):
 def test_under_add_remove_the_rate_comes_from_the_nominal_number():
     nominal = {"site 0": {"records": 100}, "site 1": {"records": 50}}
     privacy = {"noise_multiplier": 2.0, "neighbours": "add-remove"}
-    record = prifedsync.train({**OWN, "clients": nominal, "privacy": privacy}, clients=own_clients()).record
+    config = {**OWN, "clients": nominal, "privacy": privacy, "performance": {"dtype": "float64"}}
+    record = prifedsync.train(config, clients=own_clients()).record
     assert [client.plan["records"] for client in record.clients] == [100, 50]
+    assert [client.records for client in record.clients] == [100, 50]  # the real numbers are not public
 
 
 # ---------------------------------------------------------------------- the run folder
@@ -274,6 +291,27 @@ def test_ended_at_any_write_it_resumes_to_the_same_record(tmp_path, undisturbed,
     resumed["config"]["performance"]["memory_gib"] = record["config"]["performance"]["memory_gib"]
     assert resumed == record
     assert (folder / "rounds.jsonl").read_bytes() == log
+
+
+@pytest.mark.parametrize("change", ["noise_multiplier = 2.0", "rounds = 4", "learning_rate = 0.01", "shards_per_client = 4"])
+def test_a_run_that_was_changed_on_the_way_is_refused(tmp_path, change):
+    """Twenty rounds with little noise and ten with much are not thirty with much."""
+
+    def stop_after_two(event):
+        if getattr(event, "round", 0) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run.train(CARRYING, out=tmp_path / "run", watch=stop_after_two)
+    path = tmp_path / "run/config.toml"
+    text = path.read_text()
+    name, value = change.split(" = ")
+    assert change in text
+    path.write_text(text.replace(change, f"{name} = {float(value) * 2 if '.' in value else int(value) + 1}"))
+    with pytest.raises(BadValue, match="other plans, records or weights"):
+        run.resume(tmp_path / "run")
+    path.write_text(text)
+    assert run.resume(tmp_path / "run").record
 
 
 def test_a_full_disk_loses_nothing_already_written(tmp_path, undisturbed, monkeypatch):

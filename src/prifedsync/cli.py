@@ -197,14 +197,13 @@ def train(
     from . import run
     from .terminal import View, print_record
 
+    folder = resume or out or _run_folder(source)
     try:
         with View(quiet or as_json) as view:
-            if resume is not None:
-                result = run.resume(resume, watch=view)
-            else:
-                result = run.train(config, out=out or _run_folder(source), watch=view)
-    except run.Interrupted as stopped:
-        print(f"prifedsync: interrupted; {stopped}", file=sys.stderr)
+            result = run.resume(folder, watch=view) if resume else run.train(config, out=folder, watch=view)
+    except KeyboardInterrupt:
+        how = f"; resume with --resume {folder}" if (folder / run.CONFIG).is_file() else ""
+        print(f"prifedsync: interrupted{how}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result.record.as_json() | {"folder": str(result.folder)}, allow_nan=False))

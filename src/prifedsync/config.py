@@ -64,7 +64,7 @@ class DataConfig:
     partition: Partition = _field("shards", "how: shards of sorted labels, at random, or by client_column")
     shards_per_client: int = _field(4, "label shards each client gets; the fewer, the more clients differ", 1)
     test_fraction: float = _field(0.2, "share of each client's records held out for scores", 0, 1, "[)")
-    label: str = _field("label", "the column, or array, to predict")
+    label: str = _field("label", "the column to predict (csv)")
     client_column: str = _field("", "the column that names the client, where one file holds them all")
     task: Literal["classes", "binary", "regression"] = _field("classes", "what is predicted")
     classes: int = _field(0, "how many classes there are (public); 0: known from the embedded source", 0)
@@ -144,7 +144,7 @@ class PrivacyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PerformanceConfig:
-    """How fast it runs; nothing here changes a guarantee."""
+    """How fast it runs; nothing here weakens a guarantee: what would is refused."""
 
     engine: Literal["vectorised", "reference"] = _field("vectorised", "all clients at once, or one record at a time")
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "where it runs")
@@ -213,7 +213,8 @@ def load(
     given = [_override(text) for text in overrides]
     given += [{"data": {"path": str(data)}}] if data is not None else []
     given += [{"performance": {"device": device}}] if device is not None else []
-    return from_mapping(reduce(_over, [*_layers(DEFAULT_PRESET if source is None else source), _merged(*given)]))
+    layers = [*_layers(DEFAULT_PRESET if source is None else source), _merged(*given)]
+    return from_mapping(reduce(_over, [_without_seed(layers), *layers[1:]]))
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Config:
@@ -276,6 +277,16 @@ def _noise(privacy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Layers
+
+
+def _without_seed(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The lowest layer; where a preset lies under your own data, without its seeded draws: those are for public data."""
+    merged = _merged(*layers)
+    data, below = merged.get("data"), layers[0].get("privacy")
+    own = isinstance(data, Mapping) and data.get("source", DEFAULT_PRESET) not in EMBEDDED
+    if len(layers) < 2 or not own or not isinstance(below, Mapping):
+        return layers[0]
+    return {**layers[0], "privacy": {key: value for key, value in below.items() if key != "randomness"}}
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from urllib.parse import quote
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from . import __version__, data, models
 from .accounting import PrivacyPlan
-from .accounting.statement import Statement
+from .accounting.statement import Statement, warnings
 from .config import Config, as_mapping, from_mapping, load, to_toml
 from .data import Client, Federation, Records
 from .engines import ENGINES, Cohort, Performance
-from .engines.checkpoint import Checkpoint, replace_file, write_text
+from .engines.checkpoint import Checkpoint, write_file
 from .engines.jobs import jobs_of, rule_of
 from .engines.scoring import LOWER_IS_BETTER, Scorer
 from .fdp import BadValue
@@ -84,14 +84,6 @@ class Working:
 Watch = Callable[[RoundDone | Working], None]
 
 
-class Interrupted(KeyboardInterrupt):
-    """Stopped between two rounds, everything saved."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        super().__init__(f"resume with --resume {folder}" if folder else "nothing was saved: no folder was given")
-
-
 @dataclass(frozen=True)
 class Result:
     """A finished run: the record, and the models as plain state_dicts."""
@@ -132,8 +124,9 @@ def train(
         source = {} if clients is None else {"source": GIVEN}
         config = from_mapping({**config, "data": {**config.get("data", {}), **source}})
     elif not isinstance(config, Config):
-        config = load(config)
-    if clients is not None:
+        overrides = [] if clients is None else [f'data.source="{GIVEN}"']
+        config = load(config, overrides)
+    elif clients is not None:
         config = config.changed(**{"data.source": GIVEN})
     folder = _new_folder(Path(out)) if out is not None else None
     return _run(config, clients, model, folder, watch or (lambda event: None))
@@ -264,7 +257,7 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     prepared = prepare(config, clients, model, watch)
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / CONFIG, to_toml(config))
+        write_file(folder / CONFIG, to_toml(config).encode())
     server, cohort, personal = _rounds(prepared, folder, watch)
     trained = time.perf_counter()
     scores = {
@@ -279,7 +272,7 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
         _write_models(folder / "models", prepared, server, cohort)
-        write_text(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False))
+        write_file(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False).encode())
         Checkpoint(folder / "checkpoint").remove()
     return Result(record, prepared.net, server, cohort, folder)
 
@@ -343,7 +336,7 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                 checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
                 saved = time.perf_counter()
             if interrupted() and server.round < config.rounds:
-                raise Interrupted(folder)
+                raise KeyboardInterrupt
     return server, cohort, personal
 
 
@@ -427,7 +420,7 @@ def _record(
         clients.append(
             ClientRecord(
                 name=job.client,
-                records=cohort.sizes[i],
+                records=job.steps.records,  # the nominal number: under add-remove the real one is not public
                 plan=plan_as_json(job.plan) if job.plan else None,
                 rounds_taken=cohort.taken[i],
                 noisy_queries=cohort.queries[i],
@@ -446,7 +439,7 @@ def _record(
         sentence=sentence(statement, config.privacy.randomness),
         metric=prepared.metric,
         scores=scores,
-        warnings=_warnings(prepared, statement, given),
+        warnings=_warnings(prepared, given),
         versions={
             "prifedsync": __version__,
             "torch": torch.__version__,
@@ -475,8 +468,9 @@ def sentence(statement: Statement | None, randomness: str) -> str:
     return statement.sentence() + (f" (A simulation: {SIMULATION}.)" if randomness == "seeded" else "")
 
 
-def _warnings(prepared: Prepared, statement: Statement | None, given: bool) -> tuple[str, ...]:
-    found = list(statement.warnings) if statement else []
+def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
+    delta = prepared.config.privacy.delta
+    found = list(dict.fromkeys(w for plan in dict.fromkeys(prepared.plans) for w in warnings(plan, delta)))
     if prepared.config.privacy.randomness == "system" and any(len(c.test) for c in prepared.federation.clients):
         found.append(SCORES_LEAK)
     if given:
@@ -496,7 +490,7 @@ def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Coho
 
     def write(path: Path, weights: Tensor) -> None:
         state = {name: value.contiguous() for name, value in prepared.net.state_dict(weights).items()}
-        replace_file(path, lambda partly: save_file(state, partly, metadata={"publishing": mark}))
+        write_file(path, save(state, metadata={"publishing": mark}))
 
     write(folder / "global.safetensors", server.released)
     for i, job in enumerate(prepared.jobs):

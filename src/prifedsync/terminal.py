@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY = 2.0  # seconds between plain lines, and between bounds on ε so far
 LABELS = {
-    "personal": "personal: each client's own, private",
-    "released": "released: one global model, private",
-    "alone": "alone: each client by itself, no privacy",
-    "non-private": "non-private: all together, no privacy",
+    "personal": "each client's own",
+    "released": "one global model, released",
+    "alone": "each client alone, no privacy",
+    "non-private": "all together, no privacy",
 }
 
 
@@ -94,13 +94,15 @@ class View:
 def print_record(record: RunRecord, folder: object) -> None:
     """The final table, the guarantee, and where everything lies."""
     console = Console()
-    table = Table(title=f"{record.metric} of the models, on the clients' test records", title_justify="left")
+    table = Table(title=f"{record.metric} on each client's own test records, and on all clients'", title_justify="left")
     table.add_column("model")
-    for heading in ("own records: mean", "worst client", "everybody's: mean", "worst"):
+    table.add_column("what it is")
+    for heading in ("own: mean", "worst", "all: mean", "worst"):
         table.add_column(heading, justify="right")
     for name, scores in record.scores.items():
         cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
-        table.add_row(LABELS.get(name, name), *map(_value, cells))
+        protected = ", private" if record.guarantee and name in ("personal", "released") else ""
+        table.add_row(name, LABELS[name] + protected, *map(_value, cells))
     console.print(table)
     if record.guarantee is None:
         console.print(NO_GUARANTEE, highlight=False)

@@ -1,18 +1,35 @@
-"""`audit step` for what a config describes: its model, its optimiser, its mechanism, a few of its records."""
+"""`audit step` for what a config describes: its model, its optimiser, its mechanism."""
 
 from __future__ import annotations
 
+import secrets
+
 import torch
+from torch import Tensor
 
 from .. import run
 from ..config import Config
+from ..data import Records, Task
 from ..engines import ENGINES
 from ..fdp import BadValue, Neighbours
-from ..local import losses
+from ..local import SeededDraws, SystemDraws, losses
 from .check import StepAudit
 from .step import audit_step
 
 RECORDS = 24
+
+
+def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
+    """Records of the same kind as these, and none of these: what is printed must not depend on anybody's."""
+    draw = torch.Generator().manual_seed(0)
+    shape = (RECORDS, *like.x.shape[1:])
+    if like.x.is_floating_point():
+        x = torch.randn(shape, generator=draw)
+    else:
+        x = torch.randint(0, int(like.x.max()) + 1, shape, generator=draw)
+    if task.kind == "regression":
+        return x, torch.randn(RECORDS, generator=draw)
+    return x, torch.randint(0, task.classes, (RECORDS,), generator=draw).to(like.y.dtype)
 
 
 def audit_config(config: Config) -> StepAudit:
@@ -21,9 +38,7 @@ def audit_config(config: Config) -> StepAudit:
     job, clients = prepared.jobs[0], prepared.federation.clients
     if job.plan is None:
         raise BadValue("privacy.mechanism", "none", "adds no noise: there is nothing to audit", "choose a mechanism")
-    each = -(-RECORDS // len(clients))
-    x = torch.cat([client.train.x[:each] for client in clients])[:RECORDS]
-    y = torch.cat([client.train.y[:each] for client in clients])[:RECORDS]
+    x, y = _made_up(clients[0].train, prepared.federation.task)
     return audit_step(
         prepared.module,
         x,
@@ -35,4 +50,5 @@ def audit_config(config: Config) -> StepAudit:
         device=prepared.net.device,
         engine=ENGINES[config.performance.engine],
         neighbours=Neighbours(config.privacy.neighbours),
+        draws=SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws(),
     )

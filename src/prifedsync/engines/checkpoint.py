@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from ..fdp import BadValue
 from ..local.draws import KEY_BYTES
@@ -40,8 +40,9 @@ class Checkpoint:
         tensors = {"weights": server.weights.cpu().contiguous()}
         if server.mean is not None:
             tensors["mean"] = server.mean.cpu().contiguous()
-        replace_file(self.folder / name, lambda path: save_file(tensors, path))
+        write_file(self.folder / name, save(tensors))
         manifest = {
+            "fingerprint": cohort.fingerprint(),
             "server": name,
             "round": server.round,
             "averaged": server.averaged,
@@ -49,7 +50,7 @@ class Checkpoint:
             "places": {str(client): place for client, place in places.items()},
             "progress": progress,
         }
-        write_text(self.folder / MANIFEST, json.dumps(manifest))
+        write_file(self.folder / MANIFEST, json.dumps(manifest).encode())
         cohort.store.commit()
         for old in self.folder.glob("server-*.safetensors"):
             if old.name != name:
@@ -58,6 +59,11 @@ class Checkpoint:
     def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
         """Give the cohort back what it carried; returns the server and what the run noted."""
         manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["fingerprint"] != cohort.fingerprint():
+            raise BadValue(
+                "resume", self.folder.parent, "has other plans, records or weights than the run that was begun",
+                "undo the change: a guarantee over rounds that differ cannot be stated",
+            )  # fmt: skip
         tensors = load_file(self.folder / manifest["server"])
         places = {int(client): place for client, place in manifest["places"].items()}
         cohort.restore(manifest["counters"], places)
@@ -91,12 +97,13 @@ class Checkpoint:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def replace_file(path: Path, write: Any) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Write beside the path, make sure it is on the disk, then rename."""
     partly = path.with_name(path.name + ".new")
     try:
-        write(partly)
-        with partly.open("rb+") as file:
+        with partly.open("wb") as file:
+            file.write(content)
+            file.flush()
             os.fsync(file.fileno())
         os.replace(partly, path)
     except BaseException:
@@ -105,7 +112,3 @@ def replace_file(path: Path, write: Any) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
-
-
-def write_text(path: Path, text: str) -> None:
-    replace_file(path, lambda partly: partly.write_text(text, encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,17 @@ class Cohort:
     def own(self, i: int) -> Tensor:
         """w̃_i, the client's last upload."""
         return self.state(i)[0].to(self.net.device)
+
+    def fingerprint(self) -> str:
+        """Of all that must stay the same while a run lasts: plans, jobs, records, first weights. Keyed like the draws."""
+        digest = hashlib.sha256()
+        for job, size in zip(self.jobs, self.sizes, strict=True):
+            digest.update(f"{job} {size}".encode())
+        digest.update(f"{self.rule.name} {self.slots} {self.net.dtype} {self.net.way}".encode())
+        for tensor in (self.start, self.x, self.y):
+            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
+        key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4)  # records must not be guessed from their digest
+        return hashlib.sha256(digest.digest() + key.numpy().tobytes()).hexdigest()
 
     def counters(self) -> dict[str, list[int]]:
         return {"taken": list(self.taken), "queries": list(self.queries), "steps": list(self.steps)}

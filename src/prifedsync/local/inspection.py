@@ -50,8 +50,8 @@ def adopt(module: nn.Module) -> None:
             mixes = "mixes the records of a batch" if isinstance(layer, _BatchNorm) else "keeps statistics of the records"
             raise BadValue("model layer", shown, mixes, "use nn.GroupNorm, or freeze the layer")
         if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
-            raise BadValue("model layer", shown, "rewrites its table or its gradients", "leave max_norm, scale_grad_by_freq "
-                           "and sparse at their defaults")  # fmt: skip
+            remedy = "leave max_norm, scale_grad_by_freq and sparse at their defaults"
+            raise BadValue("model layer", shown, "rewrites its table or its gradients", remedy)
         for child_name, child in list(layer._modules.items()):
             if isinstance(child, _DropoutNd):
                 if isinstance(child, (nn.AlphaDropout, nn.FeatureAlphaDropout)):

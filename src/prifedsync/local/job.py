@@ -65,6 +65,12 @@ class Job:
                 f"clients.{self.client}.records", steps.records, f"but the client has {present}",
                 "under replace-one neighbours the number is public and must be right",
             )  # fmt: skip
+        if self.noisy and not fixed_count and dtype != torch.float64:
+            raise BadValue(
+                "performance.dtype", str(dtype).removeprefix("torch."), "cannot go with add-remove neighbours: how other "
+                "records are rounded depends on how many there are, and hostile weights can make much of it",
+                'use performance.dtype = "float64", or replace neighbours',
+            )  # fmt: skip
         if self.noisy and self.noisy.clip_margin < CLIP_MARGIN:
             raise BadValue(
                 f"clients.{self.client}.clip_margin", self.noisy.clip_margin, f"does not cover rounding in {dtype}",

@@ -25,6 +25,7 @@ from .inspection import KeyedDropout, Uses, adopt, check_forward
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
 Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
 Way = Literal["layers", "general", "loop"]
+SMALLEST_SCALE = torch.finfo(torch.float64).tiny
 AGREE = 1e-6  # relative, in double precision
 
 
@@ -270,7 +271,8 @@ def clip_scale(norms: list[Tensor], valid: Tensor, clip: Tensor) -> Tensor:
     """min(1, clip/‖v‖) for each record from the norms of its parts [B]; zero for padding and for what is not finite."""
     whole = layers.norm(torch.stack(norms, 1))
     scale = torch.clamp(clip.double() / whole, max=1.0)
-    return torch.where(valid & torch.isfinite(whole), scale, 0.0)
+    known = torch.isfinite(whole) & (scale >= SMALLEST_SCALE)  # a denormal scale would have lost its precision
+    return torch.where(valid & known, scale, 0.0)
 
 
 class _Tape:

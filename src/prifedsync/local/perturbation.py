@@ -9,6 +9,8 @@ from ..accounting import OutputPerturbation
 from . import noise
 from .draws import Draws, Key
 
+ROUNDING = 1e-12  # taken off the clip, so that what rounding adds stays under it
+
 
 def clipped(change: Tensor, mechanism: OutputPerturbation) -> Tensor:
     """The change with norm (L2; L1 for Laplace noise) at most clip_norm, double; nothing if it is not finite."""
@@ -20,7 +22,7 @@ def clipped(change: Tensor, mechanism: OutputPerturbation) -> Tensor:
         return change
     order = 1 if mechanism.noise == "laplace" else 2
     size = largest * torch.linalg.vector_norm(change / largest, ord=order)
-    return change * torch.clamp(mechanism.clip_norm / size, max=1.0)
+    return change * torch.clamp(mechanism.clip_norm * (1 - ROUNDING) / size, max=1.0)
 
 
 def released(start: Tensor, trained: Tensor, mechanism: OutputPerturbation, draws: Draws, key: Key) -> Tensor:
