@@ -24,7 +24,7 @@ from prifedsync.record import NO_GUARANTEE, SCORES_LEAK, SIMULATION, RunRecord
 
 SMALL = ("data.clients=3", "rounds=4", "compare=[]", "performance.checkpoint_seconds=0")
 # the paper's recipe carries Adam's state and a pushed helper, and skips clients: the most there is to lose
-CARRYING = load("digits-paper", [*SMALL, "local.local_steps=2"])
+CARRYING = load("digits-paper", [*SMALL, "local.local_steps=2", "participation=0.5"])
 
 
 def own_clients(sizes=(20, 31), seed=0):

@@ -73,6 +73,7 @@ def test_without_a_name_the_run_folder_is_new_each_time(tmp_path):
 
 
 SLOW = ["train", "digits-paper", "--quiet", "--set", "rounds=60", "--set", "local.local_steps=4", "--set", "compare=[]"]
+SLOW += ["--set", "participation=0.5"]
 EVERY_ROUND = ["--set", "performance.checkpoint_seconds=0"]
 
 

@@ -16,9 +16,6 @@ from .settings import MLP, jobs_of, net_of, perturbing, private, records_of, sum
 
 CLIP = 0.3
 ROUNDING = 1 + 1e-9  # the margin that plans must have
-# In single precision the gradients of the *other* records are rounded differently in a batch of another width: together
-# they may move by this share of the clip norm (the largest seen is 4e-6, among 257 records). In double it is nothing.
-OTHERS = {torch.float32: 1e-5, torch.float64: 0.0}
 RECORDS, REPLACED = 5, 2
 ENGINE = pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
 BY_RULE = {  # a layer rule, or a way → a case that needs it
@@ -62,7 +59,7 @@ def net_by(name, way, dtype):
 
 
 def engine_of(kind, net, x, y, **changed):
-    job = private("a", RECORDS, batch="full", clip_norm=CLIP, neighbours=Neighbours.ADD_REMOVE, **changed)
+    job = private("a", len(x), batch="full", clip_norm=CLIP, **changed)
     return kind(net, [job], [(x, y)], FedAvg(), SeededDraws(1))
 
 
@@ -98,8 +95,10 @@ def test_one_record_moves_the_sum_by_no_more_than_accounted(kind, rule, dtype):
         for adversary, total in found.items():
             assert torch.isfinite(total).all(), adversary
             assert contributions[adversary].norm() <= CLIP * ROUNDING, adversary
-            assert (total - without).norm() <= CLIP * (ROUNDING + OTHERS[dtype]), adversary  # removed
             assert all((total - other).norm() <= 2 * CLIP * ROUNDING for other in found.values()), adversary  # replaced
+            # Removed: in single precision the others are rounded differently in a batch of another width, which is why
+            # plans about add/remove neighbours are refused there.
+            assert dtype is torch.float32 or (total - without).norm() <= CLIP * ROUNDING, adversary
         for broken in found.keys() & {"nan", "inf"}:
             assert torch.equal(contributions[broken], torch.zeros_like(without))
             torch.testing.assert_close(found[broken], without, rtol=1e-5, atol=1e-7)

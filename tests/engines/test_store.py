@@ -300,13 +300,26 @@ def test_a_checkpoint_gives_back_everything(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", "clients.safetensors", "server-2.safetensors"}
 
 
+def test_a_checkpoint_of_other_plans_is_refused(tmp_path):
+    """What the rounds so far were accounted with must be what the rest is."""
+    saved(tmp_path, 2)
+    net = net_of(MLP)
+    plans = {"noise": jobs_of(rounds=5, noise_multiplier=0.6), "rounds": jobs_of(rounds=6), "weights": jobs_of(rounds=5)}
+    for what, jobs in plans.items():
+        start = net.initial() + 1 if what == "weights" else None
+        engine = Vectorised(net, jobs, records_of(MLP), FedAvg(), SeededDraws(3), folder=tmp_path, start=start)
+        with pytest.raises(BadValue, match="has other plans, records or weights than the run that was begun"):
+            Checkpoint(tmp_path).load(engine)
+        assert engine.taken == [0, 0, 0, 0]
+
+
 def test_a_checkpoint_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
     """Whatever step of saving is the last to happen."""
     seen = saved(tmp_path, 2)
     expected = [seen.engine.state(i).clone() for i in range(4)]
     seen.engine.train(2, range(4), seen.weights)
     later = Server(seen.weights + 1, 3)
-    for broken in ("os.pwrite", "os.fsync", "prifedsync.engines.checkpoint.save_file", "os.replace"):
+    for broken in ("os.pwrite", "os.fsync", "prifedsync.engines.checkpoint.save", "os.replace"):
         with monkeypatch.context() as patch:
             patch.setattr(broken, fail)
             with pytest.raises(OSError, match="No space left"):
