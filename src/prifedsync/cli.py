@@ -238,14 +238,19 @@ def step(
 
 
 def _run_folder(source: str | None) -> Path:
-    """A name that says what and when; a number where that is taken."""
+    """A folder named after what and when, made here so that no other run can take it; a number where that is taken."""
     from datetime import datetime
 
     from .config import DEFAULT_PRESET
 
     name = f"{Path(source or DEFAULT_PRESET).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    taken = [name, *(f"{name}-{n}" for n in range(2, 100))]
-    return next(folder for folder in (Path("runs") / each for each in taken) if not folder.exists())
+    for each in [name, *(f"{name}-{n}" for n in range(2, 100))]:
+        try:
+            (Path("runs") / each).mkdir(parents=True)
+            return Path("runs") / each
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"runs/{name} and 98 more are taken")
 
 
 def _progress(items: Collection[tuple[str, int]], what: str, shown: bool) -> Iterable[tuple[str, int]]:
@@ -334,6 +339,7 @@ def _print_statement(statement: Statement) -> None:
 
 def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from .accounting.statement import up
@@ -343,18 +349,18 @@ def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
         table.add_column(heading, justify="left" if heading == "client" else "right")
     for found in answers:
         if found.numbers is None:
-            table.add_row(found.client, str(found.records), "–", "–", "–", "cannot", "cannot")
+            table.add_row(escape(found.client), str(found.records), "–", "–", "–", "cannot", "cannot")
         else:
             steps = found.plan.mechanism
             table.add_row(
-                found.client, str(found.records), str(steps.batch), str(found.plan.rounds), up(steps.noise_multiplier, 5),
-                up(found.numbers.epsilon.upper), up(found.numbers.mu.upper),
+                escape(found.client), str(found.records), str(steps.batch), str(found.plan.rounds),
+                up(steps.noise_multiplier, 5), up(found.numbers.epsilon.upper), up(found.numbers.mu.upper),
             )  # fmt: skip
     console = Console()
     console.print(table)
     for found in answers:
         if found.reason:
-            console.print(found.reason, highlight=False)
+            console.print(found.reason, highlight=False, markup=False)
 
 
 def main() -> None:

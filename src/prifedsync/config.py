@@ -83,7 +83,7 @@ class ModelConfig:
 
     name: Literal["softmax", "linear", "mlp", "mnist-cnn", "cifar-cnn"] | str = _field("softmax", "which model")
     features: Literal["none", "hog"] = _field("none", "fixed features computed from each record first")
-    hidden: tuple[int, ...] = _field((64,), "widths of the mlp's hidden layers", 1)
+    hidden: tuple[int, ...] = _field((64,), "widths of the mlp's hidden layers", 1, 10**6)
     dropout: bool = _field(True, "keep the paper's nets' dropout")
     zero_init: bool = _field(True, "start softmax and linear at zero")
 
@@ -132,7 +132,7 @@ class PrivacyConfig:
     """What protects a record; exactly one of noise_multiplier and the targets."""
 
     mechanism: Mechanism = _field("noisy-steps", "noise on gradients, or once on a round's change; none: no guarantee")
-    clip_norm: float = _field(1.0, "longest gradient (or change) of one record that is let through (C)", 0, ends="(]")
+    clip_norm: float = _field(1.0, "longest gradient (or change) of one record that is let through (C)", 1e-30, 1e30)
     noise_multiplier: float | None = _field(
         None, "noise std over clip_norm: twice the paper's sigma", LEAST_NOISE, MOST_NOISE, remedy='or mechanism = "none"'
     )
@@ -153,7 +153,7 @@ class PerformanceConfig:
     records_at_once: int = _field(0, "records of one client processed at once; 0: chosen", 0)
     memory_gib: float = _field(2.0, "client state kept in memory before it goes to disk", 0)
     checkpoint_seconds: float = _field(30.0, "least time between two checkpoints", 0)
-    threads: int = _field(0, "processor threads; 0: chosen", 0)
+    threads: int = _field(0, "processor threads; 0: chosen", 0, 1024)
     tensorboard: bool = _field(False, "write TensorBoard events (needs the extra)")
 
 
@@ -256,6 +256,9 @@ def _check(config: Config) -> None:
         if sampling == "fixed" and privacy.neighbours == "add-remove":
             rule = "cannot go with privacy.neighbours = add-remove"
             raise BadValue(f"{name}.sampling", sampling, rule, "use poisson, or replace")
+    if privacy.neighbours == "add-remove" and data.test_fraction > 0:
+        rule = "cannot go with privacy.neighbours = add-remove: which records are held out depends on how many there are"
+        raise BadValue("data.test_fraction", data.test_fraction, rule, "set it to 0, and give test records of their own")
     if data.source in EMBEDDED and data.path:
         remedy = 'for your own data, data.source = "csv" or "npz"'
         raise BadValue("data.path", _toml(data.path), f"is not read by data.source = {data.source}", remedy)

@@ -17,7 +17,11 @@ from .fdp import BadValue
 SCHEMA_VERSION = 1
 SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 NO_GUARANTEE = "no guarantee: trained without noise"
-SCORES_LEAK = "scores are computed from the clients' test records without noise: the guarantee does not cover them"
+SCORES_LEAK = "scores, comparisons too, are computed without noise: the guarantee does not cover them"
+SINGLE_PRECISION = (
+    "in single precision a batch's other records are rounded differently with and without a record; that is covered for "
+    'ordinary weights, not for weights that a hostile server chose: there, performance.dtype = "float64"'
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class ClientRecord:
     """One client: what was planned, what was done, what each costs."""
 
     name: str
-    records: int
+    records: int | None  # None where the number is not public
     plan: dict[str, Any] | None
     rounds_taken: int
     noisy_queries: int
@@ -109,7 +113,8 @@ class Guarantees:
 
     def planned(self, plan: PrivacyPlan) -> Statement:
         if plan not in self._planned:
-            self._planned[plan] = Statement.of(plan, self.delta, self.clients)
+            others = self.clients if self.clients > 1 else None  # with one client there is nobody to collude
+            self._planned[plan] = Statement.of(plan, self.delta, others)
         return self._planned[plan]
 
     def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import fcntl
 import json
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,10 +34,12 @@ from .engines.jobs import jobs_of, rule_of
 from .engines.scoring import LOWER_IS_BETTER, Scorer
 from .fdp import BadValue
 from .local import Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
+from .local.inspection import check_every_record
 from .record import (
     NO_GUARANTEE,
     SCORES_LEAK,
     SIMULATION,
+    SINGLE_PRECISION,
     ClientRecord,
     Guarantees,
     RunRecord,
@@ -48,6 +51,7 @@ from .rules import Alone, Rule, Server
 from .sync import Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
+MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
 GIVEN = "python:clients"  # the config's source where the records were given from Python
 
 
@@ -64,6 +68,7 @@ class RoundDone:
     seconds: float
     plan: PrivacyPlan | None
     delta: float
+    seeded: bool
 
     def epsilon_so_far(self) -> float | None:
         """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
@@ -128,8 +133,11 @@ def train(
         config = load(config, overrides)
     elif clients is not None:
         config = config.changed(**{"data.source": GIVEN})
-    folder = _new_folder(Path(out)) if out is not None else None
-    return _run(config, clients, model, folder, watch or (lambda event: None))
+    watch = watch or (lambda event: None)
+    if out is None:
+        return _run(config, clients, model, None, watch)
+    with _claimed(Path(out), new=True) as folder:
+        return _run(config, clients, model, folder, watch)
 
 
 def resume(
@@ -143,13 +151,12 @@ def resume(
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         raise BadValue("resume", folder, "is not a run folder", f"it has no {CONFIG}")
-    if finished(folder):
-        raise BadValue("resume", folder, "is finished", f"read {folder / RECORD}")
-    return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
-
-
-def finished(folder: Path) -> bool:
-    return (folder / RECORD).is_file() and not Checkpoint(folder / "checkpoint").exists()
+    with _claimed(folder, new=False):
+        checkpoint = Checkpoint(folder / "checkpoint")
+        if (folder / RECORD).is_file() and not checkpoint.exists():
+            checkpoint.remove()  # it may have been ended while it tidied up
+            raise BadValue("resume", folder, "is finished", f"read {folder / RECORD}")
+        return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
 
 
 @dataclass(frozen=True)
@@ -219,9 +226,26 @@ def prepare(
     x, y = torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few])
     dtype = torch.float64 if config.performance.dtype == "float64" else torch.float32
     net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device)
+    _check_every_record(federation, model, net)
+    if metric == "auc" and federation.task.outputs > 2:
+        raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
     jobs = jobs_of(config, federation, lambda done: watch(Working("planning clients", done, total)))
     return Prepared(config, federation, model, net, tuple(jobs), rule_of(config), metric)
+
+
+def _check_every_record(federation: Federation, model: nn.Module, net: Net) -> None:
+    """Refuse records that the model fails on, with the client's name: a round would be too late to find out."""
+    tables = any(isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) for layer in model.modules())
+    records = sum(len(client.train) for client in federation.clients)
+    if not tables and not federation.tokens and records > MOST_TRIED:
+        return
+    tried = copy.deepcopy(model).cpu().to(net.dtype).eval()
+    for client in federation.clients:
+        for part, x in (("", client.train.x), (", test", client.test.x)):
+            wrong = check_every_record(tried, x.to(net.dtype) if x.is_floating_point() else x) if len(x) else None
+            if wrong:
+                raise BadValue(f"client {client.name}{part}", "records", f"cannot be fed to the model: {wrong}")
 
 
 def _with_features(federation: Federation, name: str) -> Federation:
@@ -256,7 +280,6 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     started = time.perf_counter()
     prepared = prepare(config, clients, model, watch)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / CONFIG, to_toml(config).encode())
     server, cohort, personal = _rounds(prepared, folder, watch)
     trained = time.perf_counter()
@@ -329,13 +352,15 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                     pace,
                     worst,
                     config.privacy.delta,
+                    config.privacy.randomness == "seeded",
                 )
             )
-            over = server.round == config.rounds or interrupted()
+            stop = interrupted()
+            over = server.round == config.rounds or stop
             if checkpoint and (over or now - saved >= config.performance.checkpoint_seconds):
                 checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
                 saved = time.perf_counter()
-            if interrupted() and server.round < config.rounds:
+            if stop:
                 raise KeyboardInterrupt
     return server, cohort, personal
 
@@ -395,7 +420,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     for server, uploads in rounds:
         pace = (time.perf_counter() - begun) / server.round
         sent = len(uploads.of) if uploads else 0
-        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta))
+        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta, True))
     if kind == "alone":
         own = [bare.scorer.own(cohort.own(i), i) for i in range(len(names))]
         return Scores(bare.score(own), bare.score(_everywhere(bare, cohort)))
@@ -411,16 +436,17 @@ def _record(
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
     guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
+    randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
     released = prepared.scorer.each(server.released)
     clients = []
     for i, job in enumerate(prepared.jobs):
         _check_count(job, cohort.taken[i], cohort.queries[i])
-        planned = guarantees.planned(job.plan).as_json() if job.plan else None
+        planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
         taken = guarantees.taken(job.plan, cohort.taken[i]).as_json() if job.plan else None
         clients.append(
             ClientRecord(
                 name=job.client,
-                records=job.steps.records,  # the nominal number: under add-remove the real one is not public
+                records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
                 plan=plan_as_json(job.plan) if job.plan else None,
                 rounds_taken=cohort.taken[i],
                 noisy_queries=cohort.queries[i],
@@ -435,7 +461,7 @@ def _record(
     return RunRecord(
         config=as_mapping(config),
         clients=tuple(clients),
-        guarantee=statement.as_json() if statement else None,
+        guarantee=_stated(statement, randomness) if statement else None,
         sentence=sentence(statement, config.privacy.randomness),
         metric=prepared.metric,
         scores=scores,
@@ -468,11 +494,21 @@ def sentence(statement: Statement | None, randomness: str) -> str:
     return statement.sentence() + (f" (A simulation: {SIMULATION}.)" if randomness == "seeded" else "")
 
 
+def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
+    return statement.as_json() | {"sentence": sentence(statement, randomness)}
+
+
 def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
-    delta = prepared.config.privacy.delta
+    config = prepared.config
+    delta = config.privacy.delta
     found = list(dict.fromkeys(w for plan in dict.fromkeys(prepared.plans) for w in warnings(plan, delta)))
-    if prepared.config.privacy.randomness == "system" and any(len(c.test) for c in prepared.federation.clients):
+    if config.privacy.randomness == "system" and any(len(c.test) for c in prepared.federation.clients):
         found.append(SCORES_LEAK)
+    counted = config.privacy.neighbours == "add-remove"
+    if prepared.net.dtype is torch.float32 and any(job.noisy and (counted or job.noisy.rate < 1) for job in prepared.jobs):
+        found.append(SINGLE_PRECISION)
+    if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
+        found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if given:
         found.append("records or model were given from Python: config.toml alone does not repeat this run")
     return tuple(found)
@@ -502,10 +538,25 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def _new_folder(folder: Path) -> Path:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")
-    return folder
+@contextmanager
+def _claimed(folder: Path, new: bool) -> Iterator[Path]:
+    """The run folder, for this process alone: two that worked in one would share their noise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadValue("out" if new else "resume", folder, "is in use by another process", "wait for it") from None
+        if new and any(folder.iterdir()):
+            raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")
+        try:
+            yield folder
+        finally:
+            if new and not any(folder.iterdir()):
+                folder.rmdir()  # refused before anything was begun
+    finally:
+        os.close(lock)
 
 
 @contextmanager
@@ -515,16 +566,18 @@ def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any]]
         yield lambda line: 0
         return
     with (folder / LOG).open("ab") as file:
+        if file.tell() < length:
+            raise BadValue("resume", folder, f"has lost lines of {LOG}", "train anew")
         file.truncate(length)
         file.seek(length)
 
         def append(line: dict[str, Any]) -> int:
             file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             file.flush()
+            os.fsync(file.fileno())  # a checkpoint that follows names this length
             return file.tell()
 
         yield append
-        os.fsync(file.fileno())
 
 
 @contextmanager
@@ -539,7 +592,7 @@ def _gentle_interrupt() -> Iterator[Callable[[], bool]]:
     def once(number: int, frame: object) -> None:
         asked.set()
         signal.signal(signal.SIGINT, before)
-        print("finishing this round, then saving (Ctrl-C again to stop at once)", file=sys.stderr)
+        os.write(2, b"finishing this round, then saving (Ctrl-C again to stop at once)\n")  # print may be busy
 
     signal.signal(signal.SIGINT, once)
     try:

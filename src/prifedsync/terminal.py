@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -64,7 +65,8 @@ class View:
         now, over = time.monotonic(), event.round == event.rounds
         due = now - self.last >= PLAIN_EVERY or over or event.round == 1
         if due and event.plan is not None:
-            self.spent = f"ε {up(event.epsilon_so_far() or 0.0, 3)} of {self._planned(event)}"
+            simulated = " (a simulation)" if event.seeded else ""
+            self.spent = f"ε {up(event.epsilon_so_far() or 0.0, 3)} of {self._planned(event)}{simulated}"
         said = [f"round {event.round} of {event.rounds}", f"{event.participants} clients"]
         said += [f"{name} {_value(score.mean)}" for name, score in (("personal", event.personal),
                  ("released", event.released)) if score]  # fmt: skip
@@ -110,9 +112,9 @@ def print_record(record: RunRecord, folder: object) -> None:
         console.print(guarantee_line(record), highlight=False)
         console.print(record.sentence, highlight=False)
     for warning in record.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     if folder is not None:
-        console.print(f"run folder: {folder}", highlight=False, soft_wrap=True)
+        console.print(f"run folder: {folder}", highlight=False, soft_wrap=True, markup=False)
 
 
 def print_audit(audit: StepAudit) -> None:

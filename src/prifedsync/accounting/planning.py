@@ -72,7 +72,7 @@ def read_sizes(path: Path) -> dict[str, int]:
     """The records of each client from a CSV file with the columns client and records."""
     if not path.is_file():
         raise BadValue("sizes", path, "is not a file")
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = csv.DictReader(file)
         if not {"client", "records"} <= set(rows.fieldnames or ()):
             raise BadValue("sizes", path, f"has the columns {rows.fieldnames}", "it needs client and records")

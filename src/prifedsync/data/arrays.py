@@ -67,7 +67,10 @@ def read(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as file:  # numpy leaves a file open that it cannot read
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.ndarray):
-                return {name: archive[name] for name in archive.files}
+                held = {name: archive[name] for name in archive.files}
+                if all(isinstance(values, np.ndarray) for values in held.values()):
+                    return held
+                raise ValueError("it holds something that is not an array")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, " ".join(str(error).split()) or "it is not an npz file", remedy) from None
     raise unreadable(path, "it is a single array", remedy)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -122,8 +123,13 @@ def _names(names: Iterable[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise BadValue("client name", repr(name), "must be a text that is not empty", "give every client a name")
-        if not name.isprintable() or set(name) & set("/\\") or name in (".", "..") or len(name.encode()) > LONGEST_NAME:
-            rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long: it becomes a file name"
+        if (
+            not name.isprintable()
+            or set(name) & set("/\\")
+            or name in (".", "..")
+            or len(quote(name, safe="")) > LONGEST_NAME
+        ):
+            rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long as a file name"
             raise BadValue("client name", repr(name), rule, "rename the client")
         if name in seen:
             raise BadValue("client name", repr(name), "is there twice", "give each client its own name")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from ..fdp import BadValue
@@ -42,7 +43,7 @@ class Checkpoint:
             tensors["mean"] = server.mean.cpu().contiguous()
         write_file(self.folder / name, save(tensors))
         manifest = {
-            "fingerprint": cohort.fingerprint(),
+            "fingerprint": cohort.fingerprint,
             "server": name,
             "round": server.round,
             "averaged": server.averaged,
@@ -58,13 +59,16 @@ class Checkpoint:
 
     def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
         """Give the cohort back what it carried; returns the server and what the run noted."""
-        manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["fingerprint"] != cohort.fingerprint():
+        try:
+            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+            tensors = load_file(self.folder / manifest["server"])
+        except (ValueError, KeyError, SafetensorError) as error:
+            raise BadValue("resume", self.folder.parent, f"has a damaged checkpoint: {error}", "train anew") from None
+        if manifest["fingerprint"] != cohort.fingerprint:
             raise BadValue(
                 "resume", self.folder.parent, "has other plans, records or weights than the run that was begun",
                 "undo the change: a guarantee over rounds that differ cannot be stated",
             )  # fmt: skip
-        tensors = load_file(self.folder / manifest["server"])
         places = {int(client): place for client, place in manifest["places"].items()}
         cohort.restore(manifest["counters"], places)
         weights = tensors["weights"].to(cohort.net.device)
@@ -75,10 +79,9 @@ class Checkpoint:
         return server, manifest["progress"]
 
     def secret(self) -> bytes:
-        """The key of this run's secret draws; made on first use."""
+        """The key of this run's secret draws; made on first use, in a folder that only this process works in."""
         path = self.folder / SECRET
         if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
             secret = os.urandom(KEY_BYTES)
             partly = path.with_suffix(".new")
             partly.unlink(missing_ok=True)
@@ -92,9 +95,11 @@ class Checkpoint:
         return path.read_bytes()
 
     def remove(self) -> None:
-        """The run is over: first what makes it resumable, then the rest."""
+        """The run is over: first what must not stay, then what makes it resumable, then the rest."""
+        (self.folder / SECRET).unlink(missing_ok=True)  # no round is left that needs it
         (self.folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -19,8 +19,8 @@ def accuracy(outputs: Tensor, y: Tensor) -> float:
 
 
 def auc(outputs: Tensor, y: Tensor) -> float | None:
-    """Area under the curve of a binary score (one logit a record); undefined where a class is absent."""
-    score, positive = outputs.reshape(y.shape).double(), y > 0.5
+    """Area under the curve of a binary score; undefined where a class is absent."""
+    score, positive = _one_score(outputs, y).double(), y > 0.5
     ups, downs = int(positive.sum()), int((~positive).sum())
     if not ups or not downs:
         return None
@@ -31,13 +31,19 @@ def auc(outputs: Tensor, y: Tensor) -> float | None:
 
 def f1(outputs: Tensor, y: Tensor) -> float | None:
     """F1 of the positive class; the mean over the classes present where there are more than two."""
-    if outputs.dim() == 2 and outputs.shape[1] > 1:
+    if outputs.dim() == 2 and outputs.shape[1] > 2:
         guesses = outputs.argmax(1)
         values = [_f1(guesses == label, y == label) for label in y.unique()]
     else:
-        values = [_f1(outputs.reshape(y.shape) > 0, y > 0.5)]
+        values = [_f1(_one_score(outputs, y) > 0, y > 0.5)]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _one_score(outputs: Tensor, y: Tensor) -> Tensor:
+    """One logit a record, or the difference of two."""
+    two = outputs.dim() == 2 and outputs.shape[1] == 2
+    return outputs[:, 1] - outputs[:, 0] if two else outputs.reshape(y.shape)
 
 
 def _f1(guessed: Tensor, true: Tensor) -> float | None:
@@ -70,19 +76,29 @@ class Scorer:
 
     def own(self, weights: Tensor, i: int) -> float | None:
         """The model on client i's own test records."""
+        if not self.sizes[i]:
+            return None
         here = slice(self.starts[i], self.starts[i] + self.sizes[i])
-        return self.metric(self._outputs(weights, self.x[here]), self.y[here]) if self.sizes[i] else None
+        return self._score(self._outputs(weights, self.x[here]), self.y[here])
 
     def each(self, weights: Tensor) -> list[float | None]:
         """One model on every client's test records."""
+        if not len(self.x):
+            return [None] * len(self.sizes)
         outputs = self._outputs(weights, self.x)
         parts = zip(outputs.split(self.sizes), self.y.split(self.sizes), strict=True)
-        return [self.metric(out, y) if len(y) else None for out, y in parts]
+        return [self._score(out, y) for out, y in parts]
 
     def everybody(self, weights: Tensor) -> float | None:
         """One model on all test records together, or on a fixed sample where there are very many."""
         x, y = (self.x, self.y) if self.sample is None else (self.x[self.sample], self.y[self.sample])
-        return self.metric(self._outputs(weights, x), y) if len(x) else None
+        return self._score(self._outputs(weights, x), y) if len(x) else None
+
+    def _score(self, outputs: Tensor, y: Tensor) -> float | None:
+        """None where there is nothing to score, or a model that diverged."""
+        if not len(y) or not bool(torch.isfinite(outputs).all()):
+            return None
+        return self.metric(outputs, y)
 
     def _outputs(self, weights: Tensor, x: Tensor) -> Tensor:
         with torch.no_grad():

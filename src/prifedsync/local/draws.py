@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -51,14 +52,17 @@ class Draws(Protocol):
     def normal(self, key: Key, count: int) -> Tensor: ...  # float64
 
 
-_threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="draws")
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """One pool a process: a forked one has none of its parent's threads."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="draws")
 
 
 def _in_blocks(draw: Callable[[int, int], np.ndarray], count: int) -> Tensor:
     sizes = [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
     if len(sizes) <= 1:
         return torch.from_numpy(draw(0, count))
-    return torch.from_numpy(np.concatenate(list(_threads.map(draw, range(len(sizes)), sizes))))
+    return torch.from_numpy(np.concatenate(list(_threads(os.getpid()).map(draw, range(len(sizes)), sizes))))
 
 
 def _in_unit(words: np.ndarray) -> np.ndarray:

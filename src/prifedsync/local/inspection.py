@@ -5,11 +5,13 @@ Everything here is found out before the first step, on a handful of records, and
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -89,16 +91,39 @@ def check_forward(module: nn.Module, x: Tensor, outputs: Callable[[Tensor], Tens
                        "can be drawn by key, and no randomness of its own in forward")  # fmt: skip
     for changed in range(len(x)):
         other = x.clone()
-        if x.is_floating_point():
-            other[changed] = 2 * x[(changed + 1) % len(x)] + 1
-        else:
-            other[changed] = (x[changed] == 0).to(x.dtype)  # another record, of tokens that every table has
+        neighbour = x[(changed + 1) % len(x)]  # a real record: an invented one may be out of a table's range
+        invented = 2 * neighbour + 1 if x.is_floating_point() else (neighbour == 0).to(x.dtype)
+        other[changed] = invented if torch.equal(neighbour, x[changed]) else neighbour
         keep = torch.arange(len(x)) != changed
         if not _close(outputs(other)[keep], together[keep]):
             _refuse_mixing(module)
     for alone in range(len(x)):
         if not _close(outputs(x[alone : alone + 1]), together[alone : alone + 1]):
             _refuse_mixing(module)
+
+
+def check_memory(module: nn.Module, x: Tensor, weights: dict[str, Tensor]) -> None:
+    """Refuse a module that remembers what it saw: two copies, one of which has seen other records first, must agree."""
+    fresh, used = copy.deepcopy(module), copy.deepcopy(module)
+    other = torch.flip(x, [0])[:1] if len(x) > 1 else torch.zeros_like(x)
+    functional_call(used, weights, (other,))
+    if not _close(functional_call(fresh, weights, (x,)), functional_call(used, weights, (x,))):
+        raise BadValue("model", type(module).__name__, "remembers the records it saw first, without noise",
+                       "let nothing in it depend on earlier calls")  # fmt: skip
+
+
+def check_every_record(module: nn.Module, x: Tensor) -> str | None:
+    """What goes wrong when the module sees these records, in words; None if nothing does.
+
+    Mapped over records, a token outside its table would read another record's row instead of failing.
+    """
+    try:
+        with torch.no_grad():
+            for piece in x.split(1024):
+                module(piece)
+    except Exception as error:  # a module of the user's may fail in any way
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return None
 
 
 class Uses(TorchFunctionMode):

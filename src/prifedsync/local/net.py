@@ -20,7 +20,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..fdp import BadValue
 from . import layers
-from .inspection import KeyedDropout, Uses, adopt, check_forward
+from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
 Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
@@ -44,6 +44,11 @@ class Net:
         if not self.names:
             raise BadValue("model", type(module).__name__, "has no trainable parameter", "unfreeze at least one")
         own = dict(self.module.named_parameters())
+        for name, parameter in own.items():
+            if isinstance(parameter, nn.UninitializedParameter):
+                raise BadValue("model parameter", name, "has no shape yet", "call the model once before you give it")
+            if parameter.is_complex():
+                raise BadValue("model parameter", name, "is complex", "write it as two real ones")
         self.shapes = tuple(own[name].shape for name in self.names)
         self.sizes = tuple(shape.numel() for shape in self.shapes)
         self.count = sum(self.sizes)
@@ -57,7 +62,14 @@ class Net:
         few = torch.arange(4) % len(x)  # several even where there is one: a record alone hides that records mix
         probe_x = x[few].double() if x.is_floating_point() else x[few]
         probe_y = y[few].double() if y.is_floating_point() else y[few]
-        self._inspect(probe_x.cpu(), probe_y.cpu())
+        try:
+            self._inspect(probe_x.cpu(), probe_y.cpu())
+        except BadValue:
+            raise
+        except Exception as error:  # a module of the user's may fail in any way
+            said = f"fails on its first records: {type(error).__name__}: {_first_line(error)}"
+            remedy = "its forward must take [n, …] and give [n, outputs], also in double precision"
+            raise BadValue("model", type(module).__name__, said, remedy) from error
         self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way)
         self.module.to(device=device, dtype=dtype)
         self.dtype, self.device = dtype, torch.device(device)
@@ -71,6 +83,9 @@ class Net:
         for name, layer in self._tapped.items():
             if isinstance(layer, (nn.Conv1d, nn.Conv2d)):  # patches, and the gradient that is formed
                 values += layer.weight[0].numel() * torch.Size(self.probes[name][1:]).numel() + 2 * layer.weight.numel()
+            elif isinstance(layer, nn.Embedding):  # which tokens are equal, and their rows
+                tokens = torch.Size(self.probes[name][:-1]).numel()
+                values += tokens * (tokens + 4 * layer.embedding_dim)
             elif isinstance(layer, nn.Linear) and len(self.probes[name]) > 1:
                 values += 2 * layer.weight.numel()
         return 24 * values
@@ -143,24 +158,25 @@ class Net:
         return _autograd(lambda *given: self._losses(*given).sum(), flat, x, y, masks)
 
     def _by_layers(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
-        def summed(probes: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-            with _Tape(self, probes) as tape:
-                return self._losses(flat, x, y, masks).sum(), tape.inputs
+        def one(probes: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> tuple[Tensor, dict[str, Tensor]]:
+            # mapped over records like this, a record is alone in its forward whatever the module does with the first axis
+            with _Tape(self, _alone(probes)) as tape:
+                return self._losses(flat, x[None], y[None], _alone(masks)).sum(), tape.inputs
 
         probes = {name: flat.new_zeros(len(x), *shape) for name, shape in self.probes.items()}
-        d, a = grad(summed, has_aux=True)(probes)
+        d, a = vmap(grad(one, has_aux=True))(probes, x, y, masks)
         found: dict[str, layers.PerRecord] = {}
         for name, layer in self._tapped.items():
-            if a[name].shape[0] != len(x):
+            if a[name].shape[1] != 1:
                 raise ValueError(f"the first axis of what {name} sees is not the record")
-            for parameter, gradients in layers.RULES[type(layer)](layer, a[name], d[name]).items():
+            for parameter, gradients in layers.RULES[type(layer)](layer, a[name].squeeze(1), d[name]).items():
                 found[f"{name}.{parameter}" if name else parameter] = gradients
         scale = clip_scale([found[name].norms() for name in self.names], valid, clip)
         return torch.cat([found[name].total(scale).flatten() for name in self.names])
 
     def _by_records(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
         def one(flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
-            return self._losses(flat, x[None], y[None], {name: mask[None] for name, mask in masks.items()}).sum()
+            return self._losses(flat, x[None], y[None], _alone(masks)).sum()
 
         gradients = layers.Formed(vmap(grad(one), in_dims=(None, 0, 0, 0))(flat, x, y, masks))
         return gradients.total(clip_scale([gradients.norms()], valid, clip))
@@ -187,7 +203,9 @@ class Net:
 
         named = self.named(weights)
         with torch.no_grad():
+            fresh = copy.deepcopy(self.module)
             check_forward(self.module, x, lambda given: functional_call(self.module, named, (given,)))
+            check_memory(fresh, x, named)
         hooks = [m.register_forward_hook(partial(noted, n)) for n, m in self.module.named_modules()]
         with torch.no_grad(), Uses(named) as uses:
             first = functional_call(self.module, named, (x,))
@@ -301,6 +319,10 @@ def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _alone(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value[None] for name, value in values.items()}
 
 
 def _row(masks: Masks, c: int) -> Masks:
