@@ -34,7 +34,8 @@ def run(workload: dict[str, object]) -> dict[str, float]:
     draw = torch.Generator().manual_seed(0)
 
     def records(count: int) -> Records:
-        return Records(torch.randn(count, *workload["shape"], generator=draw), torch.randint(0, 10, (count,), generator=draw))
+        x = torch.randn(count, *workload["shape"], generator=draw)
+        return Records(x, torch.randint(0, 10, (count,), generator=draw))
 
     names = [f"client-{i:05}" for i in range(workload["clients"])]
     federation = Federation(tuple(Client(n, records(workload["records"]), records(5)) for n in names), Task("classes", 10))

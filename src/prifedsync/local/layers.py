@@ -25,8 +25,10 @@ class PerRecord(Protocol):
 
 
 def norm(values: Tensor) -> Tensor:
-    """‖·‖₂ over all but the first axis, scaled before it is squared."""
+    """‖·‖₂ over all but the first axis, in double precision; doubles are scaled before they are squared."""
     flat = values.double().flatten(1)
+    if values.dtype != torch.float64:  # the square of any single-precision number is a double
+        return flat.square().sum(1).sqrt()
     largest = flat.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
     sizes: Tensor = torch.linalg.vector_norm(flat / largest.unsqueeze(1), dim=1)
     return largest * sizes
