@@ -7,7 +7,7 @@ import torch
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.local import CLIP_MARGIN, Job, Key, Net, OpenSteps, Optimiser, RecordedDraws, SeededDraws, losses
-from prifedsync.rules import FedAvg, Server
+from prifedsync.rules import FedAvg, Rule, Server
 from prifedsync.sync import Synchronisation, synchronise
 
 from ..local.zoo import CASES
@@ -49,6 +49,21 @@ def perturbing(noise="gaussian", rounds=3, noise_multiplier=0.5, clip_norm=0.3):
 
 def jobs_of(make=private, sizes=SIZES, **changed):
     return [make(f"client {i}", size, **changed) for i, size in enumerate(sizes)]
+
+
+class Proximal(Rule):
+    """A rule that has everything: it starts half way, is pulled to the helper without data, and sends half of the way."""
+
+    name = "proximal"
+
+    def start(self, own, helper):
+        return (own + helper) / 2
+
+    def pull(self, weights, helper):
+        return 3.0 * (weights - helper)
+
+    def finish(self, own, trained, helper):
+        return helper + (trained - helper) / 2
 
 
 @dataclass

@@ -14,14 +14,15 @@ from prifedsync.local import Key, Optimiser, RecordedDraws, SeededDraws
 from prifedsync.rules import FedAvg, Interpolate
 
 from ..local.zoo import CASES, clipped_sum, with_weights
-from .settings import MLP, jobs_of, net_of, perturbing, private, records_of, run, unnoised
+from .settings import MLP, Proximal, jobs_of, net_of, perturbing, private, records_of, run, unnoised
 
 GRID = 2.0**-13  # half a cell of the noise's grid, in units of its scale
 SIZES = (6, 4, 5)
+DROPOUT = {CASES["dropout"]: (0.4, (6,)), CASES["dropout of channels"]: (0.5, (4, 1, 1))}  # rate, shape of a record's mask
 nearest = round  # below, a round is one of Algorithm 1
 
 
-def algorithm_2(case, job, records, start, round, draws):
+def algorithm_2(case, job, records, start, round, draws, pull=lambda weights: 0.0):
     """K noisy steps of plain gradient descent; the mean of the last iterates."""
     (x, y), steps = records, job.plan.mechanism
     weights, iterates = start, []
@@ -33,14 +34,27 @@ def algorithm_2(case, job, records, start, round, draws):
             chosen = lots < steps.batch / steps.records
             if steps.sampling is Sampling.FIXED:
                 chosen = lots <= lots.sort().values[steps.batch - 1]
-        total = clipped_sum(with_weights(case.module(), weights), case.task, x[chosen], y[chosen], steps.clip_norm)
+        masks = None
+        if case in DROPOUT:
+            masks = [
+                dropout(case, job.client, round, step, record, draws) for record in chosen.nonzero().flatten().tolist()
+            ]
+        module = with_weights(case.module(), weights)
+        total = clipped_sum(module, case.task, x[chosen], y[chosen], steps.clip_norm, masks)
         noise = draws.normal(Key(job.client, round, step, "noise"), len(total))
         total = total + steps.noise_multiplier * steps.clip_norm * noise
         expected = steps.records if steps.batch == "full" else steps.batch
-        weights = weights - rate * (total / expected + job.optimiser.weight_decay * weights)
+        weights = weights - rate * (total / expected + job.optimiser.weight_decay * weights + pull(weights))
         iterates.append(weights)
     last = max(1, nearest(job.averaging * steps.local_steps))
     return sum(iterates[-last:]) / last
+
+
+def dropout(case, client, round, step, record, draws):
+    """One record's masks: what is kept is scaled up by the chance of being kept."""
+    rate, shape = DROPOUT[case]
+    key = Key(client, round, step, "dropout 0", record)
+    return [(draws.uniform(key, torch.Size(shape).numel()) >= rate).double().view(shape) / (1 - rate)]
 
 
 def algorithm_1(case, jobs, records, rule, draws, *, start, rounds, participation, server_rate, delivery):
@@ -114,6 +128,26 @@ def test_clients_with_numbers_of_their_own(kind):
         private("c", 5, batch=3, local_steps=3, clip_norm=0.4, optimiser=Optimiser(learning_rate=0.2, weight_decay=0.3)),
     ]
     check(kind, CASES["group norm"], jobs, records_of(CASES["group norm"], SIZES), FedAvg(), **EVERYBODY)
+
+
+@ENGINE
+@pytest.mark.parametrize("name", ["dropout", "dropout of channels"])
+def test_dropout(kind, name):
+    check(kind, CASES[name], jobs_of(sizes=SIZES, batch=3), records_of(CASES[name], SIZES), FedAvg(), **EVERYBODY)
+
+
+@ENGINE
+def test_what_a_rule_does_at_the_client(kind):
+    """Start, pull and finish, each in its place; the pull is added after clipping and noise, whatever its size."""
+    job, records, draws = private("a", 5, batch="full"), records_of(MLP, (5,)), SeededDraws(12)
+    found = run(kind, net_of(MLP), [job], records, draws, rule=Proximal(), rounds=2, server_rate=0.5)
+    own = weights = found.engine.start
+    for round in range(2):
+        helper, begin = weights, (own + weights) / 2
+        trained = algorithm_2(MLP, job, records[0], begin, round, draws, pull=lambda w, helper=helper: 3 * (w - helper))
+        own = helper + (trained - helper) / 2
+        weights = weights / 2 + own / 2
+        torch.testing.assert_close(found.servers[round].weights, weights, rtol=0, atol=tolerance([job], 2))
 
 
 @ENGINE

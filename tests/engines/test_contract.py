@@ -10,12 +10,13 @@ from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import ENGINES, Performance, Reference, Vectorised
 from prifedsync.local import Draws, Optimiser, RecordedDraws, Schedule, SeededDraws
 from prifedsync.local.optimisers import SLOTS
-from prifedsync.rules import Alone, FedAvg, Interpolate, Noised, Rule, Unprotected
+from prifedsync.rules import Alone, FedAvg, Interpolate, Noised, Unprotected
 
 from ..local.zoo import CASES
 from .settings import (
     MLP,
     SIZES,
+    Proximal,
     assert_same,
     jobs_of,
     net_of,
@@ -264,21 +265,6 @@ def test_averaging_of_iterates(averaging):
 
 
 # ------------------------------------------------------------------ rules, delivery, participation
-
-
-class Proximal(Rule):
-    """Pulled towards the helper without data, and half of the way is sent."""
-
-    name = "proximal"
-
-    def start(self, own, helper):
-        return (own + helper) / 2
-
-    def pull(self, weights, helper):
-        return 3.0 * (weights - helper)
-
-    def finish(self, own, trained, helper):
-        return helper + (trained - helper) / 2
 
 
 RULES = [FedAvg(), Interpolate(), Alone(), Proximal()]

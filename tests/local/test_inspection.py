@@ -7,6 +7,7 @@ from torch import nn
 
 from prifedsync.fdp import BadValue
 from prifedsync.local import Net, losses
+from prifedsync.local.inspection import check_every_record
 
 from .zoo import CLASSES, Tokens
 
@@ -51,6 +52,13 @@ def from_nothing(module, x):
     return module.head(x - module.seen)
 
 
+def kept_in_an_attribute(module, x):
+    """As above, but where no state_dict shows it."""
+    if not hasattr(module, "first"):
+        module.first = x.mean(0)
+    return module.head(x - module.first)
+
+
 def remembered(module, x):
     """State that is no buffer."""
     module.last = getattr(module, "last", 0) + x.mean()
@@ -60,6 +68,7 @@ def remembered(module, x):
 MIXES = "model = Module mixes records: changing one record moved the output of another; let forward treat each record"
 TWO_ANSWERS = "model = Module gives two answers to one question; use nn.Dropout modules"
 BUFFER = "model buffer = seen is updated in forward, without noise; keep no statistics of the records"
+REMEMBERS = "model = Module remembers the records it saw first, without noise; let nothing in it depend on earlier calls"
 NO_AXIS = "model output = (5,) for 4 records; the first axis must be the record"
 ZEROS = torch.zeros(6)
 
@@ -74,6 +83,7 @@ MODULES = {
     "rare dropout in forward": (lambda: forward_of(lambda m, x: m.head(F.dropout(x, 1e-6))), TWO_ANSWERS),
     "noise in forward": (lambda: forward_of(lambda m, x: m.head(x) + torch.randn(1)), TWO_ANSWERS),
     "remembered": (lambda: forward_of(remembered), TWO_ANSWERS),
+    "kept in an attribute": (lambda: forward_of(kept_in_an_attribute), REMEMBERS),
     "buffer in place": (lambda: forward_of(in_place, seen=ZEROS), BUFFER),
     "buffer reassigned": (lambda: forward_of(reassigned, seen=ZEROS), BUFFER),
     "buffer at first sight": (lambda: forward_of(at_first_sight, seen=ZEROS, done=torch.tensor(False)), BUFFER),
@@ -155,6 +165,29 @@ def test_nothing_to_train_and_nothing_to_look_at():
     assert refusal_of(module, torch.randn(5, 6)) == "model = Sequential has no trainable parameter; unfreeze at least one"
     module.requires_grad_(True)
     assert refusal_of(module, torch.randn(0, 6)).startswith("records = 0 are too few")
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_parameters_without_a_shape_or_that_are_no_real_numbers():
+    lazy = nn.Sequential(nn.LazyLinear(CLASSES))
+    says = "model parameter = 0.weight has no shape yet; call the model once before you give it"
+    assert refusal_of(lazy, torch.randn(5, 6)) == says
+    complex_numbers = forward_of(lambda m, x: m.head(x) * m.phase.abs())
+    complex_numbers.phase = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+    assert refusal_of(complex_numbers, torch.randn(5, 6)).startswith("model parameter = phase is complex; write it as two")
+
+
+def test_a_forward_that_fails_says_so_in_one_line():
+    says = "model = Sequential fails on its first records: RuntimeError: "
+    assert refusal_of(layers()[0], torch.randn(5, 7)).startswith(says)
+
+
+def test_every_record_is_looked_at_once():
+    """A token outside the table, in a record that no probe sees."""
+    x = torch.zeros(3000, 7, dtype=torch.long)
+    assert check_every_record(Tokens(), x) is None
+    x[2999, 3] = 9
+    assert check_every_record(Tokens(), x) == "IndexError: index out of range in self"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
