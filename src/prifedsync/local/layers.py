@@ -3,7 +3,8 @@
 Notation: a is a layer's input and d the gradient of the summed loss at its output, both with the record as first axis. A
 record's gradient follows from its own a and d alone; for a linear layer it is the outer product d·aᵀ, whose norm is
 ‖d‖·‖a‖ and which is never formed. All this holds for a layer called once per record; `net.py` makes sure of that.
-Norms and sums are in double precision: nothing over- or underflows whatever a hostile starting point does to a and d.
+Norms are in double precision: nothing over- or underflows whatever a hostile starting point does to a and d. Sums have the
+precision of the scales they are taken with.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class PerRecord(Protocol):
     """The gradients of all records of a batch for one parameter."""
 
     def norms(self) -> Tensor: ...  # [B], double
-    def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b, double; a record with scale 0 adds exactly 0
+    def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
 
 
 def norm(values: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ def norm(values: Tensor) -> Tensor:
 def scaled(values: Tensor, scale: Tensor) -> Tensor:
     """Each record times its scale; with scale 0 it is exactly zero, even where the record is not finite."""
     by_record = scale.reshape(-1, *[1] * (values.dim() - 1))
-    return torch.where(by_record > 0, values.double(), 0.0) * by_record
+    return torch.where(by_record > 0, values.to(scale.dtype), 0.0) * by_record
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Outer:
         return norm(self.d) * norm(self.a)
 
     def total(self, scale: Tensor) -> Tensor:
-        finite_a = torch.where(scale.unsqueeze(1) > 0, self.a.double(), 0.0)
+        finite_a = torch.where(scale.unsqueeze(1) > 0, self.a.to(scale.dtype), 0.0)
         return scaled(self.d, scale).T @ finite_a
 
 
@@ -99,6 +100,13 @@ def _linear(layer: nn.Linear, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
 
 def _convolution(layer: nn.Conv1d | nn.Conv2d, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
     """A linear layer over patches, its gradients small enough to form."""
+    by_group = d.flatten(2).unflatten(1, (layer.groups, -1))
+    weight = by_group @ patches(layer, a).transpose(2, 3)
+    return {"weight": Formed(weight.reshape(-1, *layer.weight.shape)), "bias": Formed(d.flatten(2).sum(2))}
+
+
+def patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+    """What a convolution multiplies its weight with: [B, groups, in · kernel / groups, places]."""
     kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
     if layer.padding != "valid":
         # the amounts that the layer itself pads with, last axis first
@@ -106,11 +114,40 @@ def _convolution(layer: nn.Conv1d | nn.Conv2d, a: Tensor, d: Tensor) -> dict[str
         a = F.pad(a, layer._reversed_padding_repeated_twice, mode=mode)
     if isinstance(layer, nn.Conv1d):
         a, kernel, stride, dilation = a.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
-    patches = F.unfold(a, kernel, dilation=dilation, stride=stride)  # [B, in · kernel, places]
-    patches = patches.unflatten(1, (layer.groups, -1))
-    by_group = d.flatten(2).unflatten(1, (layer.groups, -1))
-    weight = torch.einsum("bgol,bgkl->bgok", by_group, patches).reshape(-1, *layer.weight.shape)
-    return {"weight": Formed(weight), "bias": Formed(d.flatten(2).sum(2))}
+    if a.device.type == "cpu":
+        unfolded = F.unfold(a, kernel, dilation=dilation, stride=stride)
+    else:  # shifted slices: a compiler fuses them, and stacked clients take them at once
+        high = range(a.shape[2] - dilation[0] * (kernel[0] - 1))[:: stride[0]]
+        wide = range(a.shape[3] - dilation[1] * (kernel[1] - 1))[:: stride[1]]
+        shifts = [(i * dilation[0], j * dilation[1]) for i in range(kernel[0]) for j in range(kernel[1])]
+        slices = [a[:, :, i : i + high.stop : stride[0], j : j + wide.stop : stride[1]] for i, j in shifts]
+        unfolded = torch.stack(slices, 2).flatten(1, 2).flatten(2)
+    grouped: Tensor = unfolded.unflatten(1, (layer.groups, -1))
+    return grouped
+
+
+def by_patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+    """The convolution's output as a product: for stacked clients, each with a weight of its own, far faster than cuDNN."""
+    places = [
+        (side + sum(pad) - step * (size - 1) - 1) // stride + 1
+        for side, pad, step, size, stride in zip(
+            a.shape[2:], _padding(layer), layer.dilation, layer.kernel_size, layer.stride, strict=True
+        )
+    ]
+    product = layer.weight.flatten(1).unflatten(0, (layer.groups, -1)) @ patches(layer, a)
+    outputs = product.flatten(1, 2)
+    if layer.bias is not None:
+        outputs = outputs + layer.bias.unsqueeze(1)
+    shaped: Tensor = outputs.unflatten(2, places)
+    return shaped
+
+
+def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
+    """How much is added before and after each side, first axis first."""
+    if layer.padding == "valid":
+        return [(0, 0)] * len(layer.kernel_size)
+    flat = layer._reversed_padding_repeated_twice
+    return [(flat[2 * i], flat[2 * i + 1]) for i in reversed(range(len(flat) // 2))]
 
 
 def _embedding(layer: nn.Embedding, a: Tensor, d: Tensor) -> dict[str, PerRecord]:

@@ -53,6 +53,7 @@ class Net:
         self.sizes = tuple(shape.numel() for shape in self.shapes)
         self.count = sum(self.sizes)
         self._tape: _Tape | None = None
+        self.sum_dtype = torch.float64
         self.dropouts: dict[str, tuple[float, tuple[int, ...]]] = {}  # buffer → rate, shape of one record's mask
         self._tapped: dict[str, nn.Module] = {}  # layers with a rule
         self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
@@ -73,6 +74,12 @@ class Net:
         self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way)
         self.module.to(device=device, dtype=dtype)
         self.dtype, self.device = dtype, torch.device(device)
+        # doubles are slow to multiply on a GPU; what singles round away there is within the clip margin
+        self.sum_dtype = torch.float32 if self.device.type == "cuda" and dtype != torch.float64 else torch.float64
+        if self.device.type == "cuda":
+            for layer in self._tapped.values():
+                if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
+                    layer.forward = partial(layers.by_patches, layer)  # type: ignore[method-assign]
 
     @property
     def record_bytes(self) -> int:
@@ -130,7 +137,7 @@ class Net:
     # ------------------------------------------------------------------ sums over a batch
 
     def clipped_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
-        """Σ over valid records of v·min(1, clip/‖v‖) for each client, double: [C, P], [C, B, …], …, clip [C] → [C, P].
+        """Σ over valid records of v·min(1, clip/‖v‖) for each client: [C, P], [C, B, …], …, clip [C] → [C, P].
 
         A record whose gradient is not finite adds zero, and so does one that is only padding.
         """
@@ -171,7 +178,7 @@ class Net:
                 raise ValueError(f"the first axis of what {name} sees is not the record")
             for parameter, gradients in layers.RULES[type(layer)](layer, a[name].squeeze(1), d[name]).items():
                 found[f"{name}.{parameter}" if name else parameter] = gradients
-        scale = clip_scale([found[name].norms() for name in self.names], valid, clip)
+        scale = clip_scale([found[name].norms() for name in self.names], valid, clip).to(self.sum_dtype)
         return torch.cat([found[name].total(scale).flatten() for name in self.names])
 
     def _by_records(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
@@ -179,7 +186,7 @@ class Net:
             return self._losses(flat, x[None], y[None], _alone(masks)).sum()
 
         gradients = layers.Formed(vmap(grad(one), in_dims=(None, 0, 0, 0))(flat, x, y, masks))
-        return gradients.total(clip_scale([gradients.norms()], valid, clip))
+        return gradients.total(clip_scale([gradients.norms()], valid, clip).to(self.sum_dtype))
 
     def _loop(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
         total = flat.new_zeros(self.count, dtype=torch.float64)
