@@ -10,6 +10,11 @@ from .zoo import CASES, clipped_sum
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
+@pytest.fixture(autouse=True)
+def _exact(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # on by default for recurrent layers
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CASES)
 def test_clipped_sums_on_the_gpu_are_those_of_the_oracle(name, dtype):
