@@ -25,7 +25,7 @@ class Vectorised(Cohort):
 
     def records_at_once(self) -> int:
         chosen = self.performance.records_at_once
-        return chosen or max(8, min(1024, STACK_BYTES // 4 // self.net.record_bytes))
+        return chosen or max(8, min(1024, STACK_BYTES // self.net.record_bytes))
 
     def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
         jobs = [self.jobs[i] for i in group]
@@ -52,7 +52,7 @@ class Vectorised(Cohort):
                 sums[c] = noise.gaussian(sums[c], scale, bound, self.draws, key)
                 self.queries[i] += 1
         expected = sums.new_tensor([expected_size(self.jobs[i].steps) for i in group])
-        return (sums / expected.unsqueeze(1)).to(self.net.dtype)
+        return sums.div_(expected.unsqueeze(1)).to(self.net.dtype)
 
     def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
         """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
@@ -61,9 +61,10 @@ class Vectorised(Cohort):
             choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
             for i, job in zip(group, jobs, strict=True)
         ]
-        sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
+        sums: Tensor | None = None
         private = jobs[0].noisy is not None
-        clip = sums.new_tensor([job.noisy.clip_norm if job.noisy else 1.0 for job in jobs])
+        clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
+        clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
         width, piece = max(len(p) for p in picked), self.records_at_once()
         for low in range(0, width, piece):
             here = [p[low : low + piece] for p in picked]
@@ -71,9 +72,12 @@ class Vectorised(Cohort):
             x, y, valid = self.x[places.to(self.x.device)], self.y[places.to(self.y.device)], valid.to(self.x.device)
             masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
             if private:
-                sums += self.net.clipped_sums(weights, x, y, valid, clip, masks)
+                part = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
             else:
-                sums += self.net.plain_sums(weights, x, y, valid, masks)
+                part = self.net.plain_sums(weights, x, y, valid, masks).double()
+            sums = part if sums is None else sums.add_(part)
+        if sums is None:  # nobody's batch has a record in it
+            sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
         return sums
 
     def _perturbed(self, round: int, group: list[int], start: Tensor, trained: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ EXACT_BITS = 23  # multiples of the grid up to this many bits are exact in singl
 
 def gaussian(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -> Tensor:
     """The vector plus N(0, scale²) in each entry; no entry of the vector is beyond `bound`."""
-    return _to_grid(total.double().cpu() + scale * draws.normal(key, total.numel()), scale, bound).to(total.device)
+    noised = (draws.normal(key, total.numel()) * scale).add_(total.cpu())  # a new tensor: a tape may keep what was drawn
+    return _to_grid(noised, scale, bound).to(total.device)
 
 
 def laplace(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -> Tensor:
@@ -34,4 +35,4 @@ def _to_grid(noised: Tensor, scale: float, bound: float) -> Tensor:
     fine = math.floor(math.log2(scale)) - GRID_BITS
     exact = math.ceil(math.log2(bound + 64 * scale)) - EXACT_BITS
     step = 2.0 ** max(fine, exact)
-    return (noised / step).round_().mul_(step)
+    return noised.div_(step).round_().mul_(step)  # by a power of two, so nothing but the rounding rounds

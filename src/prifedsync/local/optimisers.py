@@ -104,12 +104,12 @@ class Stacked:
             slots["velocity"].mul_(self.momentum).add_(g)
             return w - self.rate * slots["velocity"]
         if self.name == "adam":
-            slots["mean"].mul_(self.beta1).add_((1 - self.beta1) * g)
-            slots["square"].mul_(self.beta2).add_((1 - self.beta2) * g * g)
-            spread = (slots["square"] / (1 - self.beta2**count)).sqrt() + self.stability
-            return w - self.rate * (slots["mean"] / (1 - self.beta1**count)) / spread
+            slots["mean"].mul_(self.beta1).add_(g * (1 - self.beta1))
+            slots["square"].mul_(self.beta2).add_((g * g).mul_(1 - self.beta2))
+            spread = (slots["square"] / (1 - self.beta2**count)).sqrt_().add_(self.stability)
+            return w - (slots["mean"] * (self.rate / (1 - self.beta1**count))).div_(spread)
         if self.name == "adagrad":
             slots["square"].add_(g * g)
         else:
-            slots["square"].mul_(self.decay).add_((1 - self.decay) * g * g)
+            slots["square"].mul_(self.decay).add_((g * g).mul_(1 - self.decay))
         return w - self.rate * g / (slots["square"].sqrt() + self.stability)
