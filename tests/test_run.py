@@ -254,6 +254,16 @@ class Killed(BaseException):
     """The process ends here, as far as anything written is concerned."""
 
 
+def killed_in_round(number):
+    """A watcher that ends the process after this round, before its checkpoint."""
+
+    def watch(event):
+        if getattr(event, "round", 0) == number:
+            raise Killed
+
+    return watch
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
@@ -300,12 +310,8 @@ def test_ended_at_any_write_it_resumes_to_the_same_record(tmp_path, undisturbed,
 def test_a_run_that_was_changed_on_the_way_is_refused(tmp_path, change):
     """Twenty rounds with little noise and ten with much are not thirty with much."""
 
-    def stop_after_two(event):
-        if getattr(event, "round", 0) == 3:
-            raise Killed
-
     with pytest.raises(Killed):
-        run.train(CARRYING, out=tmp_path / "run", watch=stop_after_two)
+        run.train(CARRYING, out=tmp_path / "run", watch=killed_in_round(3))
     path = tmp_path / "run/config.toml"
     text = path.read_text()
     name, value = change.split(" = ")
@@ -315,6 +321,17 @@ def test_a_run_that_was_changed_on_the_way_is_refused(tmp_path, change):
         run.resume(tmp_path / "run")
     path.write_text(text)
     assert run.resume(tmp_path / "run").record
+
+
+def test_a_key_is_bound_to_its_records_before_anything_is_drawn(tmp_path):
+    """Killed in the first round and given other records, a run would add the same noise to two sums."""
+    config = load("digits", [*SMALL, "privacy.randomness=system"])
+    with pytest.raises(Killed):
+        run.train(config, out=tmp_path / "run", watch=killed_in_round(1))
+    path = tmp_path / "run/config.toml"
+    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))  # another split
+    with pytest.raises(BadValue, match="other plans, records or weights"):
+        run.resume(tmp_path / "run")
 
 
 def test_a_full_disk_loses_nothing_already_written(tmp_path, undisturbed, monkeypatch):
@@ -330,12 +347,8 @@ def test_the_secret_key_is_for_its_owner_only_and_makes_resume_repeat_the_noise(
     config = CARRYING.changed(**{"privacy.randomness": "system"})
     results = []
 
-    def stop_after_two(event):
-        if getattr(event, "round", 0) == 2:
-            raise Killed
-
     with pytest.raises(Killed):
-        run.train(config, out=tmp_path / "run", watch=stop_after_two)
+        run.train(config, out=tmp_path / "run", watch=killed_in_round(2))
     key = tmp_path / "run/checkpoint/secret.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     secret = key.read_bytes()

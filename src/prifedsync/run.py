@@ -48,7 +48,7 @@ from .record import (
     plan_as_json,
 )
 from .rules import Alone, Rule, Server
-from .sync import Synchronisation, Uploads, synchronise
+from .sync import Sent, Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
@@ -74,7 +74,10 @@ class RoundDone:
         """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
         if self.plan is None:
             return None
-        return self.plan.changed(rounds=self.round).guarantee(tolerance=1e-2).epsilon(self.delta).upper
+        return _epsilon(self.plan.changed(rounds=self.round), self.delta)
+
+    def epsilon_planned(self) -> float | None:
+        return None if self.plan is None else _epsilon(self.plan, self.delta)
 
 
 @dataclass(frozen=True)
@@ -314,16 +317,19 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
     progress: dict[str, Any] = {"log": 0, "personal": [None] * len(names), "stale": []}
     if checkpoint and checkpoint.exists():
         server, progress = checkpoint.load(cohort)
+    elif checkpoint:
+        checkpoint.save(server, cohort, progress)  # binds the key to these plans and records before anything is drawn
     personal: list[float | None] = progress["personal"]
     stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
     events = _events(folder, config)
-    worst = max(dict.fromkeys(prepared.plans), key=_size, default=None)
+    delta = config.privacy.delta
+    worst = max(dict.fromkeys(prepared.plans), key=lambda plan: _epsilon(plan, delta), default=None)
     saved = begun = time.perf_counter()
     first = server.round
     rounds = _synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
         for server, uploads in rounds:
-            sent = list(uploads.of) if uploads else []
+            sent = [i for i, upload in uploads.of.items() if isinstance(upload, Sent)] if uploads else []
             line: dict[str, Any] = {"round": server.round, "participants": len(sent)}
             scored: dict[str, Score] = {}
             stale |= set(sent)
@@ -338,8 +344,10 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                 for name, score in scored.items():
                     line[name] = {"mean": score.mean, "worst": score.worst}
                     events(f"{prepared.metric}/{name}", score, server.round)
-            written = log(line)
-            now = time.perf_counter()
+            now, stop = time.perf_counter(), interrupted()
+            over = server.round == config.rounds or stop
+            due = checkpoint is not None and (over or now - saved >= config.performance.checkpoint_seconds)
+            written = log(line, due)
             pace = (now - begun) / (server.round - first)
             watch(
                 RoundDone(
@@ -351,13 +359,11 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                     scored.get("released"),
                     pace,
                     worst,
-                    config.privacy.delta,
+                    delta,
                     config.privacy.randomness == "seeded",
                 )
             )
-            stop = interrupted()
-            over = server.round == config.rounds or stop
-            if checkpoint and (over or now - saved >= config.performance.checkpoint_seconds):
+            if checkpoint and due:
                 checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
                 saved = time.perf_counter()
             if stop:
@@ -365,9 +371,9 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
     return server, cohort, personal
 
 
-def _size(plan: PrivacyPlan) -> float:
-    """Orders plans by a cheap bound on what they leak: larger leaks more."""
-    return plan.guarantee(tolerance=1e-2).epsilon(1e-5).upper
+def _epsilon(plan: PrivacyPlan, delta: float) -> float:
+    """A quick upper bound on ε, good enough to follow a run by."""
+    return plan.guarantee(tolerance=1e-2).epsilon(delta).upper
 
 
 def _is_due(round: int, config: Config) -> bool:
@@ -560,10 +566,10 @@ def _claimed(folder: Path, new: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any]], int]]:
+def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any], bool], int]]:
     """rounds.jsonl, cut back to the last checkpoint; the function appends a line and says how long the file is now."""
     if folder is None:
-        yield lambda line: 0
+        yield lambda line, durable: 0
         return
     with (folder / LOG).open("ab") as file:
         if file.tell() < length:
@@ -571,10 +577,11 @@ def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any]]
         file.truncate(length)
         file.seek(length)
 
-        def append(line: dict[str, Any]) -> int:
+        def append(line: dict[str, Any], durable: bool) -> int:
             file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             file.flush()
-            os.fsync(file.fileno())  # a checkpoint that follows names this length
+            if durable:  # a checkpoint follows that names this length
+                os.fsync(file.fileno())
             return file.tell()
 
         yield append

@@ -81,8 +81,7 @@ class View:
 
     def _planned(self, event: RoundDone) -> str:
         if event.plan not in self.planned:
-            assert event.plan is not None
-            self.planned[event.plan] = up(event.plan.guarantee(tolerance=1e-2).epsilon(event.delta).upper, 3)
+            self.planned[event.plan] = up(event.epsilon_planned() or 0.0, 3)
         return self.planned[event.plan]
 
     def _bar(self, phase: str, done: int, of: int, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ class Performance:
 DEFAULT = Performance()
 
 
-class Cohort:
+class Cohort(ABC):
     """What both engines share. A subclass says how a group of clients takes its local steps."""
 
     def __init__(
@@ -135,9 +136,9 @@ class Cohort:
             self.store.write(i, after[c].clone())  # a view would keep the whole stack alive
         return slots["own"]
 
+    @abstractmethod
     def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
         """K local steps of each client from `start` [C, P]; updates `slots` and returns what may be sent [C, P]."""
-        raise NotImplementedError
 
     def _mixing(self, group: Sequence[int]) -> Tensor:
         return self.start.new_tensor([self.jobs[i].mixing for i in group]).unsqueeze(1)

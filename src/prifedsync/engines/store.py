@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import weakref
 from collections import OrderedDict
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Store:
 
     def close(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
+            self._closing()
             self._file = -1
 
     def _keep(self, client: int, state: Tensor) -> None:
@@ -111,6 +112,7 @@ class Store:
                 os.unlink(name)  # gone with the process
             else:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._closing = weakref.finalize(self, os.close, self._file)  # a deleted file takes space while it is open
             header, size = self._header(), os.fstat(self._file).st_size
             whole = self._start + 2 * self.clients * self._bytes
             if self.committed and size < whole:

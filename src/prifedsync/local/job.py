@@ -12,8 +12,9 @@ from ..fdp.values import number
 from .batches import OpenSteps
 from .optimisers import Optimiser
 
-# A clipped vector is over clip_norm by less than 1e-9: norms and sums are doubles whatever the net is computed in. The rest
-# is for the other records of a batch, which are rounded differently in a batch of another size; a millionth was seen.
+# A clipped vector is over clip_norm by less than 1e-9 on a CPU, where norms and sums are doubles whatever the net is
+# computed in, and by 1e-7 on a GPU, where sums are singles. The rest is for the other records of a batch, which are
+# rounded differently in a batch of another size; a millionth was seen.
 CLIP_MARGIN = 1e-4
 LARGEST_HELPER = 1e4  # entries of what the server sends are cut to this: a public rule about a public value
 

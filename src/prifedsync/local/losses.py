@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..fdp import BadValue
-
 
 def classes(outputs: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of [B, classes] logits."""
@@ -24,9 +22,3 @@ def regression(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 BY_TASK = {"classes": classes, "binary": binary, "regression": regression}
-
-
-def for_task(kind: str) -> object:
-    if kind not in BY_TASK:
-        raise BadValue("data.task", kind, f"must be one of {', '.join(BY_TASK)}")
-    return BY_TASK[kind]
