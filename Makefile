@@ -29,6 +29,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/prifedsync bench
 
 ci: lint demo test
 

@@ -237,6 +237,53 @@ def step(
         raise typer.Exit(1)
 
 
+@app.command()
+def bench(
+    preset: Annotated[str | None, typer.Argument(metavar="[PRESET]")] = None,
+    device: Device = None,
+    clients: Annotated[
+        str | None,
+        typer.Option(help="How many train in a round: 10,100,1000 compares with 10 and times the others too."),
+    ] = None,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for bench.json and bench.png.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Time a private step against one without privacy, and against Opacus where it is installed.
+
+    Presets: mnist-paper (the default), cifar-paper, pfl-cifar10, mlp, general.
+    """
+    from .fdp import BadValue
+
+    counts = _counts(clients)
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadValue("out", out, "is not a folder", "name a folder")
+    from .bench import measure
+    from .report.bench import draw
+    from .terminal import View, print_bench
+
+    with View(quiet=as_json) as view:
+        found = measure(preset, device=device, clients=counts, overrides=overrides or (), watch=view)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        draw(found, out / "bench.png")
+    if as_json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        print_bench(found, out)
+
+
+def _counts(text: str | None) -> tuple[int, ...]:
+    """10,100,1000 as numbers."""
+    from .fdp import BadValue
+
+    try:
+        return tuple(int(each) for each in text.split(",")) if text is not None else ()
+    except ValueError:
+        raise BadValue("clients", text, "must be whole numbers between commas", "for example 10,100,1000") from None
+
+
 def _run_folder(source: str | None) -> Path:
     """A folder named after what and when, made here so that no other run can take it; a number where that is taken."""
     from datetime import datetime

@@ -148,7 +148,10 @@ class PerformanceConfig:
 
     engine: Literal["vectorised", "reference"] = _field("vectorised", "all clients at once, or one record at a time")
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "where it runs")
-    dtype: Literal["float32", "float64"] = _field("float32", "arithmetic of the training")
+    dtype: Literal["auto", "float64", "float32", "tf32", "bf16"] = _field(
+        "auto", "arithmetic of the training; auto: tf32 on a GPU, float32 elsewhere; its rounding is in the plan"
+    )
+    compile: Literal["auto", "on", "off"] = _field("auto", "compile for the GPU; auto: where the run wins the time back")
     chunk: int = _field(0, "clients stacked at once; 0: chosen", 0)
     records_at_once: int = _field(0, "records of one client processed at once; 0: chosen", 0)
     memory_gib: float = _field(2.0, "client state kept in memory before it goes to disk", 0)

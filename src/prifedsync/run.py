@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -33,7 +33,7 @@ from .engines.checkpoint import Checkpoint, write_file
 from .engines.jobs import jobs_of, rule_of
 from .engines.scoring import LOWER_IS_BETTER, Scorer
 from .fdp import BadValue
-from .local import Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
+from .local import Arithmetic, Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
 from .local.inspection import check_every_record
 from .record import (
     NO_GUARANTEE,
@@ -186,7 +186,10 @@ class Prepared:
     def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
         """An engine with all clients in it."""
         how = self.config.performance
-        performance = Performance(chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30)
+        performance = Performance(
+            chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30,
+            share=self.config.participation, rounds=self.config.rounds, compile=how.compile,
+        )  # fmt: skip
         records = [(client.train.x, client.train.y) for client in self.federation.clients]
         return ENGINES[how.engine](
             self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
@@ -227,13 +230,14 @@ def prepare(
     few = [client.train for client in federation.clients[:4]]
     each = -(-4 // len(few))
     x, y = torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few])
-    dtype = torch.float64 if config.performance.dtype == "float64" else torch.float32
-    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device)
+    arithmetic = _arithmetic(config.performance.dtype, device)
+    dtype = torch.float64 if arithmetic == "float64" else torch.float32
+    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device, arithmetic=arithmetic)
     _check_every_record(federation, model, net)
     if metric == "auc" and federation.task.outputs > 2:
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
-    jobs = jobs_of(config, federation, lambda done: watch(Working("planning clients", done, total)))
+    jobs = jobs_of(config, federation, net.clip_margin, lambda done: watch(Working("planning clients", done, total)))
     return Prepared(config, federation, model, net, tuple(jobs), rule_of(config), metric)
 
 
@@ -274,6 +278,15 @@ def _device(name: str) -> torch.device:
     if name == "cuda" and not there:
         raise BadValue("performance.device", name, "is not there", 'use "cpu", or "auto" to take what there is')
     return torch.device("cuda" if name != "cpu" and there else "cpu")
+
+
+def _arithmetic(name: str, device: torch.device) -> Arithmetic:
+    there = device.type == "cuda"
+    if name == "auto":
+        return "tf32" if there else "float32"
+    if name in ("tf32", "bf16") and not there:
+        raise BadValue("performance.dtype", name, "is for GPUs", 'use "float32", or "auto" to take what fits')
+    return cast(Arithmetic, name)
 
 
 # ---------------------------------------------------------------------- one run
@@ -336,8 +349,9 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
             if server.round == config.rounds:
                 stale |= {i for i, score in enumerate(personal) if score is None}
             if _is_due(server.round, config):
-                for i in stale:
-                    personal[i] = prepared.scorer.own(cohort.own(i), i)
+                changed = sorted(stale)
+                for i, found in zip(changed, prepared.scorer.own(cohort.own, changed), strict=True):
+                    personal[i] = found
                 stale.clear()
                 scored["personal"] = prepared.score(personal)
                 scored["released"] = prepared.score(prepared.scorer.each(server.released))
@@ -402,12 +416,14 @@ def _synchronised(
 
 def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
     """Each client's own model on everybody's test records; those that never took part all have the first one."""
-    first = prepared.scorer.everybody(cohort.start) if 0 in cohort.taken else None
-    return [prepared.scorer.everybody(cohort.own(i)) if cohort.taken[i] else first for i in range(len(prepared.jobs))]
+    trained = [i for i, rounds in enumerate(cohort.taken) if rounds]
+    found = dict(zip(trained, prepared.scorer.everybody(cohort.own(i) for i in trained), strict=True))
+    first = prepared.scorer.everybody([cohort.start])[0] if 0 in cohort.taken else None
+    return [found.get(i, first) for i in range(len(prepared.jobs))]
 
 
 def _scores_of_one(prepared: Prepared, weights: Tensor) -> Scores:
-    return Scores(prepared.score(prepared.scorer.each(weights)), prepared.score([prepared.scorer.everybody(weights)]))
+    return Scores(prepared.score(prepared.scorer.each(weights)), prepared.score(prepared.scorer.everybody([weights])))
 
 
 def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
@@ -416,7 +432,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     if kind == "alone":
         config = config.changed(participation=1.0, **{"rule.delivery": "pull"})
     bare = replace(
-        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation)),
+        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation, prepared.net.clip_margin)),
         rule=Alone() if kind == "alone" else prepared.rule,
     )  # fmt: skip
     draws = SeededDraws(config.seed)
@@ -428,7 +444,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
         sent = len(uploads.of) if uploads else 0
         watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta, True))
     if kind == "alone":
-        own = [bare.scorer.own(cohort.own(i), i) for i in range(len(names))]
+        own = bare.scorer.own(cohort.own, range(len(names)))
         return Scores(bare.score(own), bare.score(_everywhere(bare, cohort)))
     return _scores_of_one(bare, server.released)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +26,15 @@ LABELS = {
     "released": "one global model, released",
     "alone": "each client alone, no privacy",
     "non-private": "all together, no privacy",
+}
+
+TIMED = {  # what `bench` times, in the order of its table
+    "iteration_ms": "ours, private",
+    "nonprivate_ms": "ours, no privacy",
+    "opacus_ms": "Opacus, client by client",
+    "opacus_ghost_ms": "Opacus with ghost clipping",
+    "plain_loop_ms": "plain PyTorch, no privacy",
+    "reference_ms": "our reference, record by record",
 }
 
 
@@ -133,6 +143,43 @@ def print_audit(audit: StepAudit) -> None:
     console.print("all checks passed" if audit.passed else "the guarantee does not hold for this step", highlight=False)
 
 
+def print_bench(found: Mapping[str, Any], folder: object) -> None:
+    """One row a variant, with how much longer it takes than ours; then scaling, and what to know about the numbers."""
+    console = Console()
+    title = (
+        f"{found['preset']} on {found['device']}: one step of each of {found['clients']} clients "
+        f"(batch {found['batch']}, {found['parameters']:,} parameters)"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("variant")
+    for heading in ("ms", "middle half", "against ours"):
+        table.add_column(heading, justify="right")
+    ours = found["iteration_ms"]
+    for name, label in TIMED.items():
+        if found[name] is not None:
+            low, high = found["spread"][name]
+            times = "" if name == "iteration_ms" else f"{found[name] / ours:.2f} ×"
+            table.add_row(label, _ms(found[name]), f"{_ms(low)} … {_ms(high)}", times)
+    console.print(table)
+    if len(found["scaling"]) > 1:
+        table = Table(title="private, by how many clients", title_justify="left")
+        for heading in ("clients", "ms", "ms a client"):
+            table.add_column(heading, justify="right")
+        for row in found["scaling"]:
+            table.add_row(str(row["clients"]), _ms(row["iteration_ms"]), _ms(row["client_step_ms"]))
+        console.print(table)
+    console.print(
+        f"a round of {found['local_steps']} steps: {_ms(found['round_ms'])} ms, the first {found['first_round_s']:.1f} s; "
+        f"{found['repetitions']} repetitions, {found['arithmetic']}, {found['draws']} draws, {found['threads']} threads, "
+        f"peak memory {found['peak_memory_mib']:.0f} MiB",
+        highlight=False,
+    )
+    for note in found["notes"]:
+        console.print(note, highlight=False, markup=False)
+    if folder is not None:
+        console.print(f"written: {folder}/bench.json and bench.png", highlight=False, soft_wrap=True, markup=False)
+
+
 def guarantee_line(record: RunRecord) -> str:
     """ε and μ of the client it protects least, on their safe sides."""
     assert record.guarantee is not None
@@ -151,3 +198,8 @@ def _up(value: float | None) -> str:
 
 def _value(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def _ms(value: float) -> str:
+    """Three figures, whatever the size."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

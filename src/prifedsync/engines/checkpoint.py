@@ -48,6 +48,7 @@ class Checkpoint:
             "round": server.round,
             "averaged": server.averaged,
             "counters": cohort.counters(),
+            "compiles": cohort.compiles,
             "places": {str(client): place for client, place in places.items()},
             "progress": progress,
         }
@@ -71,6 +72,7 @@ class Checkpoint:
             )  # fmt: skip
         places = {int(client): place for client, place in manifest["places"].items()}
         cohort.restore(manifest["counters"], places)
+        cohort.compiles = manifest["compiles"]
         weights = tensors["weights"].to(cohort.net.device)
         mean = tensors.get("mean")
         server = Server(

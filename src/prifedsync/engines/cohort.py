@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from ..local import Draws, Job, Key, Net
 from ..local.job import LARGEST_HELPER
 from ..rules import Noised, Rule, Unprotected
 from ..sync import Lost, Refused, Sent, Uploads
-from .store import Store
+from .store import Resident, Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,9 @@ class Performance:
     chunk: int = 0  # clients stacked at once
     records_at_once: int = 0  # records of one client looked at together
     memory: float = 2.0 * 2**30  # bytes of client state kept in memory
+    share: float = 1.0  # of the clients, expected in a round
+    rounds: int = 1  # expected
+    compile: Literal["auto", "on", "off"] = "auto"  # on a GPU; auto: where the rounds win it back
 
 
 DEFAULT = Performance()
@@ -51,7 +55,7 @@ class Cohort(ABC):
         if len({job.plan is None for job in jobs}) > 1:
             raise BadValue("clients", len(names), "are private and not private in one run", "train them apart")
         for job, (x, _) in zip(jobs, records, strict=True):
-            job.check(len(x), net.dtype)
+            job.check(len(x), net.arithmetic, net.clip_margin)
         # all records in one tensor: a batch of stacked clients is one lookup
         self.sizes = [len(x) for x, _ in records]
         self.offsets = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
@@ -63,11 +67,16 @@ class Cohort(ABC):
             self.y = self.y.to(net.dtype)
         self.slots = ("own", *(("helper",) if pushes else ()), *sorted({s for job in jobs for s in job.optimiser.slots}))
         path = folder / "clients.safetensors" if folder else None
-        self.store = Store(len(jobs), len(self.slots), net.count, net.dtype, performance.memory, path)
+        shape = len(jobs), len(self.slots), net.count
+        if net.device.type == "cuda" and _fits_on(net.device, math.prod(shape) * net.dtype.itemsize):
+            self.store: Store = Resident(*shape, net.dtype, net.device, path)
+        else:
+            self.store = Store(*shape, net.dtype, performance.memory, path)
         self.budgets = [FixedMechanism(job.plan) if job.plan else None for job in jobs]
         self.taken = [0] * len(jobs)  # rounds committed to
         self.queries = [0] * len(jobs)  # noisy queries, counted where noise is added
         self.steps = [0] * len(jobs)  # steps the carried optimiser state has seen
+        self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
     # ------------------------------------------------------------------ the protocol of sync.py
 
@@ -82,20 +91,28 @@ class Cohort(ABC):
                 of[i] = Refused(str(spent))
             else:
                 self.taken[i] += 1
+        trained: list[Tensor] = []
+        order: list[int] = []
         for group in self.groups([i for i in chosen if i not in of]):
             before = [self.queries[i] for i in group]
-            for row, i, was in zip(self._train_group(round, group, weights), group, before, strict=True):
+            trained.append(self._train_group(round, group, weights))
+            order += group
+            for row, i, was in zip(trained[-1], group, before, strict=True):
                 of[i] = Sent(row, self.queries[i] - was)
-        sent = [upload.row for i, upload in sorted(of.items()) if isinstance(upload, Sent)]
-        rows = torch.stack(sent) if sent else self.start.new_zeros(0, self.net.count)
+        rows = trained[0] if len(trained) == 1 else torch.cat([self.start.new_zeros(0, self.net.count), *trained])
+        if order != sorted(order):
+            rows = rows[torch.tensor(order).argsort().to(rows.device)]
         return Uploads(of, Noised(rows) if self.jobs[0].plan else Unprotected(rows))
 
     def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        for i in chosen:
-            state = self.state(i).clone()
-            helper = self.rule.helper(_bounded(weights), state[:1], self._mixing([i]))
-            state[self.slots.index("helper")] = helper[0]
-            self.store.write(i, state.cpu())
+        weights = _bounded(weights)
+        for group in self.groups(chosen):
+            rows = list(self._states(group))
+            rows[self.slots.index("helper")] = self.rule.helper(weights, rows[0], self._mixing(group))
+            self.store.scatter(group, rows)
+
+    def worth_compiling(self) -> bool:
+        return False
 
     # ------------------------------------------------------------------ one group
 
@@ -103,20 +120,21 @@ class Cohort(ABC):
         """Clients that can be stacked, in pieces of at most `chunk`."""
         alike: dict[Any, list[int]] = {}
         for i in chosen:
-            job = self.jobs[i]
-            steps = job.steps
-            kind = (job.noisy is None, job.optimiser.name, steps.local_steps, job.averaged_from, steps.batch == "full")
-            alike.setdefault(kind, []).append(i)
+            alike.setdefault(self.kind(i), []).append(i)
         return [group[at : at + size] for group in alike.values() for size in [self.chunk(group)]
                 for at in range(0, len(group), size)]  # fmt: skip
+
+    def kind(self, i: int) -> tuple[object, ...]:
+        """Clients of one kind can be stacked."""
+        job, steps = self.jobs[i], self.jobs[i].steps
+        return job.noisy is None, job.optimiser.name, steps.local_steps, job.averaged_from, steps.batch == "full"
 
     def chunk(self, group: list[int]) -> int:
         """How many of these clients are stacked at once."""
         return 1
 
     def _train_group(self, round: int, group: list[int], weights: Tensor | None) -> Tensor:
-        states = torch.stack([self.state(i) for i in group]).to(self.net.device)  # [C, slots, P]
-        slots = {name: states[:, row].clone() for row, name in enumerate(self.slots)}
+        slots: dict[str, Tensor] = dict(zip(self.slots, self._states(group), strict=True))  # [C, P] each
         own = slots["own"]
         if weights is None:
             helper = _bounded(slots["helper"])
@@ -131,9 +149,7 @@ class Cohort(ABC):
         for i in group:
             self.steps[i] += self.jobs[i].steps.local_steps
         slots["own"] = self.rule.finish(own, trained, helper)
-        after = torch.stack([slots[name] for name in self.slots], 1).cpu()
-        for c, i in enumerate(group):
-            self.store.write(i, after[c].clone())  # a view would keep the whole stack alive
+        self.store.scatter(group, [slots[name] for name in self.slots])
         return slots["own"]
 
     @abstractmethod
@@ -155,6 +171,14 @@ class Cohort(ABC):
         return masks
 
     # ------------------------------------------------------------------ state
+
+    def _states(self, group: Sequence[int]) -> Tensor:
+        """What these clients carry, in a tensor of its own on the net's device [slots, C, P]."""
+        for i in group:
+            if self.store.read(i) is None:
+                self.store.write(i, self.state(i))
+        states: Tensor = self.store.gather(group).to(self.net.device)
+        return states
 
     def state(self, i: int) -> Tensor:
         """All a client carries [slots, P]: its last upload (w_0 before the first), its helper, its optimiser's vectors."""
@@ -194,6 +218,11 @@ class Cohort(ABC):
             FixedMechanism(job.plan, taken) if job.plan else None for job, taken in zip(self.jobs, self.taken, strict=True)
         ]
         self.store.committed = dict(places)
+
+
+def _fits_on(device: torch.device, size: int) -> bool:
+    """Whether so many bytes may stay there and leave room to work."""
+    return 2 * size < torch.cuda.mem_get_info(device)[0]
 
 
 def _bounded(helper: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from ..accounting import (
 from ..config import ClientConfig, Config
 from ..data import Federation
 from ..fdp import BadValue
-from ..local import CLIP_MARGIN, Job, OpenSteps, Optimiser, Schedule
+from ..local import Job, OpenSteps, Optimiser, Schedule
 from ..rules import RULES, Rule
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
@@ -31,7 +31,9 @@ def rule_of(config: Config) -> Rule:
     return RULES[config.rule.name]()
 
 
-def jobs_of(config: Config, federation: Federation, told: Callable[[int], None] = lambda done: None) -> list[Job]:
+def jobs_of(
+    config: Config, federation: Federation, clip_margin: float, told: Callable[[int], None] = lambda done: None
+) -> list[Job]:
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client."""
     sizes = {client.name: len(client.train) for client in federation.clients}
     for name in config.clients:
@@ -41,14 +43,14 @@ def jobs_of(config: Config, federation: Federation, told: Callable[[int], None] 
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         try:
-            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present))
+            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, clip_margin))
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
     return jobs
 
 
-def _job(config: Config, name: str, own: ClientConfig, present: int) -> Job:
+def _job(config: Config, name: str, own: ClientConfig, present: int, clip_margin: float) -> Job:
     private, local = config.privacy, config.local
 
     if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and own.records is None:
@@ -69,7 +71,7 @@ def _job(config: Config, name: str, own: ClientConfig, present: int) -> Job:
         if private.mechanism == "noisy-steps":
             mechanism = NoisySteps(
                 noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
-                local_steps=rule_of(config).noisy_gradients(steps), clip_margin=CLIP_MARGIN,
+                local_steps=rule_of(config).noisy_gradients(steps), clip_margin=clip_margin,
             )  # fmt: skip
         else:
             kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"

@@ -1,21 +1,42 @@
-"""How good a model is on a client's test records. Scores are un-noised: research output, not a release."""
+"""How good a model is on a client's test records. Scores are un-noised: research output, not a release.
+
+Many clients' models are scored together: their weights stacked [C, P], their test records padded [C, T].
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import vmap
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from ..local import Net
 
-RECORDS_AT_ONCE = 2048
 MOST_TOGETHER = 400_000  # records scored when every client's model meets everybody's records; beyond, a sample of them
+# What models and their activations may take at once. On a CPU a stack that outgrows the caches is slower than its models
+# one after another, most of all with convolutions; one of fewer than FEWEST models does not earn what stacking costs.
+CPU_BYTES, GPU_BYTES = 2**25, 2**31
+FEWEST = 4
 
 
-def accuracy(outputs: Tensor, y: Tensor) -> float:
+# ---------------------------------------------------------------------- metrics
+
+
+def right(outputs: Tensor, y: Tensor) -> Tensor:
+    """Which records are guessed right: [N], ones and zeros. Their mean is the accuracy."""
     guesses = outputs.argmax(1) if outputs.dim() == 2 and outputs.shape[1] > 1 else (outputs.reshape(y.shape) > 0)
-    return (guesses.to(y.dtype) == y).double().mean().item()
+    return (guesses.to(y.dtype) == y).double()
+
+
+def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs.reshape(y.shape) - y).double().square()
 
 
 def auc(outputs: Tensor, y: Tensor) -> float | None:
@@ -25,7 +46,7 @@ def auc(outputs: Tensor, y: Tensor) -> float | None:
     if not ups or not downs:
         return None
     _, places, counts = torch.unique(score, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum(0) - (counts - 1) / 2)[places]  # ties share their mean rank
+    ranks = (counts.cumsum(0) - (counts - 1).double() / 2)[places]  # ties share their mean rank
     return float((ranks[positive].sum() - ups * (ups + 1) / 2) / (ups * downs))
 
 
@@ -51,55 +72,156 @@ def _f1(guessed: Tensor, true: Tensor) -> float | None:
     return 2 * int((guessed & true).sum()) / total if total else None
 
 
-def rmse(outputs: Tensor, y: Tensor) -> float:
-    return (outputs.reshape(y.shape) - y).double().square().mean().sqrt().item()
-
-
-Metric = Callable[[Tensor, Tensor], float | None]
-METRICS: dict[str, Metric] = {"accuracy": accuracy, "auc": auc, "f1": f1, "rmse": rmse}
+MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"accuracy": right, "rmse": squared_error}
+OF_ALL_RECORDS: dict[str, Callable[[Tensor, Tensor], float | None]] = {"auc": auc, "f1": f1}
 LOWER_IS_BETTER = {"rmse"}
+
+
+def scores(metric: str, outputs: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
+    """One score for each run of `sizes` records: [C], NaN where there is nothing to score or a model that diverged.
+
+    Means stay on their device, so that nobody waits for them; the others are taken on the CPU, run by run.
+    """
+    finite = torch.isfinite(outputs).reshape(len(y), -1).all(1)
+    if metric in MEANS:
+        counts = torch.tensor(sizes, device=y.device)
+        values = torch.where(finite, MEANS[metric](outputs, y), math.nan)
+        means = torch.segment_reduce(values, "sum", lengths=counts, unsafe=True) / counts  # unsafe: without a wait
+        return means.sqrt() if metric == "rmse" else means
+    runs = zip(*(values.cpu().split(list(sizes)) for values in (outputs, y, finite)), strict=True)
+    found = [OF_ALL_RECORDS[metric](out, y) if len(y) and ok.all() else None for out, y, ok in runs]
+    return torch.tensor([math.nan if score is None else score for score in found], dtype=torch.float64)
+
+
+def _on_host(found: list[Tensor]) -> list[float | None]:
+    values = torch.cat(found).tolist() if found else []  # the only transfer from the device
+    return [None if math.isnan(value) else value for value in values]
+
+
+# ---------------------------------------------------------------------- models
 
 
 class Scorer:
     """The clients' test records, and one metric."""
 
     def __init__(self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metric: str, seed: int = 0) -> None:
-        self.net, self.metric = net, METRICS[metric]
+        self.net, self.metric = net, metric
         self.sizes = [len(x) for x, _ in tests]
+        self.starts = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
         x, y = torch.cat([x for x, _ in tests]), torch.cat([y for _, y in tests])
         self.x = x.to(net.device, net.dtype if x.is_floating_point() else x.dtype)
         self.y = y.to(net.device, net.dtype if y.is_floating_point() else y.dtype)
-        self.starts = torch.tensor([0, *self.sizes]).cumsum(0)[:-1].tolist()
+        self.memory = CPU_BYTES if net.device.type == "cpu" else GPU_BYTES
+        self.all = torch.arange(len(x), device=net.device)
         some = max(200, MOST_TOGETHER // len(tests))
-        order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(seed % 2**32))
-        self.sample = order[:some].sort().values.to(net.device) if some < len(self.x) else None
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed % 2**32))
+        self.sample = order[:some].sort().values.to(net.device) if some < len(x) else self.all
 
-    def own(self, weights: Tensor, i: int) -> float | None:
-        """The model on client i's own test records."""
-        if not self.sizes[i]:
-            return None
-        here = slice(self.starts[i], self.starts[i] + self.sizes[i])
-        return self._score(self._outputs(weights, self.x[here]), self.y[here])
+    def own(self, model: Callable[[int], Tensor], clients: Sequence[int]) -> list[float | None]:
+        """Each of these clients' models on its own test records; `model` gives the weights by the client's number."""
+        found, order = [], []
+        for group in self._groups(clients):
+            sizes = [self.sizes[i] for i in group]
+            last = torch.tensor(sizes).unsqueeze(1) - 1
+            within = torch.arange(max(sizes)).expand(len(group), -1).minimum(last)  # padding repeats the last record
+            places = (self.starts[group].unsqueeze(1) + within).to(self.x.device)
+            outputs = self._outputs(torch.stack([model(i) for i in group]), places)
+            rows = zip(outputs, self.y[places], sizes, strict=True)
+            out, y = zip(*((out[:size], y[:size]) for out, y, size in rows), strict=True)
+            found.append(scores(self.metric, torch.cat(out), torch.cat(y), sizes))
+            order += group
+        score = dict(zip(order, _on_host(found), strict=True))
+        return [score.get(i) for i in clients]
 
     def each(self, weights: Tensor) -> list[float | None]:
         """One model on every client's test records."""
         if not len(self.x):
             return [None] * len(self.sizes)
-        outputs = self._outputs(weights, self.x)
-        parts = zip(outputs.split(self.sizes), self.y.split(self.sizes), strict=True)
-        return [self._score(out, y) for out, y in parts]
+        outputs = self._outputs(weights.unsqueeze(0), self.all)[0]
+        return _on_host([scores(self.metric, outputs, self.y, self.sizes)])
 
-    def everybody(self, weights: Tensor) -> float | None:
-        """One model on all test records together, or on a fixed sample where there are very many."""
-        x, y = (self.x, self.y) if self.sample is None else (self.x[self.sample], self.y[self.sample])
-        return self._score(self._outputs(weights, x), y) if len(x) else None
+    def everybody(self, models: Iterable[Tensor]) -> list[float | None]:
+        """Each model on all test records together, or on a fixed sample where there are very many."""
+        if not len(self.x):
+            return [None for _ in models]
+        found, y, waiting = [], self.y[self.sample], iter(models)
+        while group := list(islice(waiting, self._together(len(y)))):
+            outputs = self._outputs(torch.stack(group), self.sample).flatten(0, 1)
+            found.append(scores(self.metric, outputs, y.repeat(len(group)), [len(y)] * len(group)))
+        return _on_host(found)
 
-    def _score(self, outputs: Tensor, y: Tensor) -> float | None:
-        """None where there is nothing to score, or a model that diverged."""
-        if not len(y) or not bool(torch.isfinite(outputs).all()):
-            return None
-        return self.metric(outputs, y)
+    def _groups(self, clients: Iterable[int]) -> Iterator[list[int]]:
+        """Clients that are scored together: of like sizes, so that padding at most doubles their records."""
+        left = sorted((i for i in clients if self.sizes[i]), key=lambda i: -self.sizes[i])
+        while left:
+            most = self.sizes[left[0]]
+            group = [i for i in left[: self._together(most)] if 2 * self.sizes[i] >= most]
+            left = left[len(group) :]
+            yield group
 
-    def _outputs(self, weights: Tensor, x: Tensor) -> Tensor:
+    def _together(self, records: int) -> int:
+        """How many models are stacked, each with so many records."""
+        if not self._can_stack:
+            return 1
+        weights = 2 * self.net.count * self.net.dtype.itemsize  # as they came, and stacked
+        fit = self.memory // (weights + records * self._record_bytes)
+        return fit if fit >= FEWEST else 1
+
+    def _outputs(self, weights: Tensor, places: Tensor) -> Tensor:
+        """What stacked models answer, each to records of its own [C, T] or all to the same [T]: [C, T, …]."""
         with torch.no_grad():
-            return torch.cat([self.net.outputs(weights, piece) for piece in x.split(RECORDS_AT_ONCE)])
+            if len(weights) > 1:
+                return self._stacked(weights, self.x[places])
+            pieces = places.flatten().split(max(1, self.memory // self._record_bytes))
+            return torch.cat([self.net.outputs(weights[0], self.x[piece]) for piece in pieces]).unsqueeze(0)
+
+    def _stacked(self, weights: Tensor, x: Tensor) -> Tensor:
+        shared = x.dim() == self.x.dim()
+        outputs: Tensor = vmap(self.net.outputs, in_dims=(0, None if shared else 0))(weights, x)
+        return outputs
+
+    @cached_property
+    def _can_stack(self) -> bool:
+        """Whether stacked models answer a few records as they do one after another; not every module can be mapped."""
+        if self.net.way == "loop":
+            return False
+        start = self.net.initial()
+        spread = torch.randn(2, len(start), generator=torch.Generator().manual_seed(0), dtype=start.dtype)
+        weights, x = start + 0.1 * spread.to(start.device), self.x[:3]
+        with torch.no_grad():
+            truth = torch.stack([self.net.outputs(one, x) for one in weights])
+            try:
+                seen = [self._stacked(weights, x), self._stacked(weights, x.expand(2, *x.shape))]
+            except Exception:  # a module of the user's may fail in any way, and one after another it does not
+                return False
+        close = 1e5 * torch.finfo(truth.dtype).eps
+        return all(
+            found.shape == truth.shape and torch.allclose(found, truth, rtol=0, atol=close * float(truth.abs().max()))
+            for found in seen
+        )
+
+    @cached_property
+    def _record_bytes(self) -> int:
+        """About what one record takes on its way: the largest tensor made of it, what that was made from, and a copy."""
+        weights, one = self.net.initial(), self.x[:1]
+        largest = _Largest()
+        with torch.no_grad(), largest:
+            self.net.outputs(weights, one)
+        return 3 * max(one.nbytes, largest.bytes)
+
+
+class _Largest(TorchFunctionMode):
+    """While it is open, looks for the largest tensor that is made; views of what there was do not count."""
+
+    bytes = 1
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {_memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and _memory(leaf) not in given]
+        self.bytes = max([self.bytes, *(leaf.nbytes for leaf in made)])
+        return result
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -8,10 +8,12 @@ take no space: the file is sparse.
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,19 +48,27 @@ class Store:
         if place is None:
             return None
         raw = os.pread(self._open(), self._bytes, self._offset(client, place))
-        state = torch.from_numpy(np.frombuffer(raw, dtype=_NAMES[self.dtype][1]).reshape(self.shape).copy())
-        self._keep(client, state)
-        return state
+        self._keep(client, torch.from_numpy(np.frombuffer(raw, dtype=_NAMES[self.dtype][1]).reshape(self.shape).copy()))
+        return self._cache[client]
 
     def write(self, client: int, state: Tensor) -> None:
         assert state.shape == self.shape, (state.shape, self.shape)
         self._dirty.add(client)
         self._keep(client, state)
 
+    def gather(self, clients: Sequence[int]) -> Tensor:
+        """The states of these clients [rows, C, width]; all of them must have one, and are written anew afterwards."""
+        return torch.stack([self._held(client) for client in clients], 1)
+
+    def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
+        """New states of these clients, given row by row [C, width]."""
+        for c, client in enumerate(clients):
+            self.write(client, torch.stack([row[c].cpu() for row in rows]))
+
     def flush(self) -> dict[int, int]:
         """Write what changed; returns where everything is now, for the manifest."""
         for client in sorted(self._dirty):
-            self._put(client, self._cache[client])
+            self._put(client, self._held(client))
         self._dirty.clear()
         if self._file >= 0:
             os.fsync(self._file)
@@ -74,6 +84,11 @@ class Store:
             self._closing()
             self._file = -1
 
+    def _held(self, client: int) -> Tensor:
+        state = self.read(client)
+        assert state is not None, client
+        return state
+
     def _keep(self, client: int, state: Tensor) -> None:
         self._cache[client] = state
         self._cache.move_to_end(client)
@@ -86,7 +101,7 @@ class Store:
 
     def _put(self, client: int, state: Tensor) -> None:
         place = self._written.get(client, 1 - self.committed.get(client, 1))
-        raw = memoryview(state.contiguous().numpy().data).cast("B")
+        raw = memoryview(state.cpu().contiguous().numpy().data).cast("B")
         offset, done = self._offset(client, place), 0
         while done < len(raw):  # a nearly full disk writes less than it was given before it refuses
             done += os.pwrite(self._open(), raw[done:], offset + done)
@@ -124,3 +139,38 @@ class Store:
             if size < whole:  # new, or killed before it had its size
                 os.ftruncate(self._file, whole)
         return self._file
+
+
+class Resident(Store):
+    """All states in one tensor on a device, where a group of clients is one lookup; the file is for checkpoints alone."""
+
+    def __init__(
+        self, clients: int, rows: int, width: int, dtype: torch.dtype, device: torch.device, path: Path | None = None
+    ) -> None:
+        super().__init__(clients, rows, width, dtype, math.inf, path)
+        self._all = torch.empty(rows, clients, width, dtype=dtype, device=device)
+
+    def gather(self, clients: Sequence[int]) -> Tensor:
+        for client in clients:
+            self._held(client)
+        run = _one_run(clients)
+        return self._all[:, run] if run else self._all.index_select(1, torch.tensor(clients, device=self._all.device))
+
+    def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
+        run, places = _one_run(clients), torch.tensor(clients, device=self._all.device)
+        for held, row in zip(self._all, rows, strict=True):
+            if run:
+                held[run].copy_(row)
+            else:
+                held.index_copy_(0, places, row)
+        self._dirty |= set(clients)
+
+    def _keep(self, client: int, state: Tensor) -> None:
+        self._all[:, client] = state.to(self._all.device)
+        self._cache[client] = self._all[:, client]  # a view
+
+
+def _one_run(clients: Sequence[int]) -> slice | None:
+    """The clients as a slice, if they follow each other."""
+    run = slice(clients[0], clients[0] + len(clients))
+    return run if list(clients) == list(range(run.start, run.stop)) else None

@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
-from ..local import Key, noise
+from ..local import Job, Key, noise
 from ..local.batches import choose, expected_size
 from ..local.optimisers import Stacked
 from ..local.perturbation import released
+from ..local.streams import Streams
 from .cohort import Cohort
+from .device import Members, Stack, capacity_of, width_of
 
-STACK_BYTES = 2**28  # what a stack of clients may take while it is trained
+STACK_BYTES = {"cpu": 2**28, "cuda": 2**35}  # what a stack of clients may take while it is trained
+# What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
+COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 40.0, 0.6, 5e-3, 1e12
 
 
 class Vectorised(Cohort):
     """The engine that users run."""
 
+    @cached_property
+    def streams(self) -> Streams | None:
+        """Where random numbers are made on the device; None: on the host."""
+        return self.draws if self.net.device.type == "cuda" and isinstance(self.draws, Streams) else None
+
+    def kind(self, i: int) -> tuple[object, ...]:
+        return (*super().kind(i), self.jobs[i].steps.sampling) if self.streams else super().kind(i)
+
     def chunk(self, group: list[int]) -> int:
-        if self.performance.chunk:
-            return self.performance.chunk
-        batch = max(min(2 * expected_size(self.jobs[i].steps), self.records_at_once()) for i in group)
-        return max(1, int(STACK_BYTES // (64 * self.net.count + batch * self.net.record_bytes)))
+        if self.streams:
+            return self._stack(group).capacity
+        return self.performance.chunk or self._most_stacked([self.jobs[i] for i in group])
 
     def records_at_once(self) -> int:
-        chosen = self.performance.records_at_once
-        return chosen or max(8, min(1024, STACK_BYTES // self.net.record_bytes))
+        at_once = STACK_BYTES[self.net.device.type] // self.net.record_bytes
+        return min(self.performance.records_at_once or max(8, at_once), self.net.most_at_once)
+
+    def _most_stacked(self, jobs: Sequence[Job]) -> int:
+        batch = max(min(2 * expected_size(job.steps), self.records_at_once()) for job in jobs)
+        return max(1, int(STACK_BYTES[self.net.device.type] // (64 * self.net.count + batch * self.net.record_bytes)))
+
+    # ------------------------------------------------------------------ on a device
+
+    @cached_property
+    def _stacks(self) -> dict[tuple[object, ...], Stack]:
+        return {}
+
+    def _stack(self, group: Sequence[int]) -> Stack:
+        """The seats for clients of this kind, of which there are so many whoever takes part."""
+        kind = self.kind(group[0])
+        if kind not in self._stacks:
+            assert self.streams
+            jobs = [job for i, job in enumerate(self.jobs) if self.kind(i) == kind]
+            limit = self.performance.chunk or self._most_stacked(jobs)
+            capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
+            width = width_of(jobs, self.records_at_once())
+            replays = self.performance.compile != "off" and self.net.way != "loop" and self.net.device.type == "cuda"
+            self._stacks[kind] = Stack(
+                self.net, self.x, self.y, self.rule, self.streams, jobs[0], capacity=capacity, width=width,
+                compiles=self.compiles, replays=replays,
+            )  # fmt: skip
+        return self._stacks[kind]
+
+    def _seated(self, round: int, group: Sequence[int]) -> Stack:
+        stack = self._stack(group)
+        jobs, sizes = [self.jobs[i] for i in group], [self.sizes[i] for i in group]
+        stack.load(Members(jobs, sizes, self.offsets[list(group)].tolist()), round)
+        return stack
+
+    def worth_compiling(self) -> bool:
+        """Whether what is planned wins the compiler's time back; the same answer on every machine."""
+        if self.performance.compile != "auto" or not self.streams or self.net.way == "loop":
+            return self.performance.compile == "on"
+        clients = len(self.jobs) * self.performance.share
+        steps = sum(job.steps.local_steps for job in self.jobs) / len(self.jobs)
+        records = sum(expected_size(job.steps) for job in self.jobs) / len(self.jobs)
+        eager = STEP_SECONDS + clients * records * self.net.record_bytes / BYTES_A_SECOND
+        return self.performance.rounds * steps * eager * SAVED_SHARE > COMPILE_SECONDS
+
+    # ------------------------------------------------------------------ local training
 
     def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
+        if self.streams:
+            return self._perturbed(round, group, start, self._on_device(round, group, start, helper, slots))
         jobs = [self.jobs[i] for i in group]
         optimiser = Stacked([job.optimiser for job in jobs], [self.taken[i] - 1 for i in group], start)
         counts = start.new_tensor([self.steps[i] for i in group]).unsqueeze(1)
@@ -41,8 +101,21 @@ class Vectorised(Cohort):
                 mean += (weights - mean) / (step - first + 1)
         return self._perturbed(round, group, start, mean)
 
+    def _on_device(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
+        jobs = [self.jobs[i] for i in group]
+        optimiser = Stacked([job.optimiser for job in jobs], [self.taken[i] - 1 for i in group], start)
+        trained = self._seated(round, group).run(start, helper, slots, [self.steps[i] for i in group], optimiser)
+        for i in group:
+            if self.jobs[i].noisy:
+                self.queries[i] += self.jobs[i].steps.local_steps
+        return trained
+
     def gradient(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
         """One gradient a client [C, P]: clipped, summed, noised, over the expected batch; plain where there is no plan."""
+        if self.streams:
+            for i in group:
+                self.queries[i] += self.jobs[i].noisy is not None
+            return self._seated(round, group).gradients(weights, step)
         sums = self.batch_sums(round, step, group, weights)
         for c, i in enumerate(group):
             noisy = self.jobs[i].noisy
@@ -56,6 +129,8 @@ class Vectorised(Cohort):
 
     def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
         """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
+        if self.streams:
+            return self._seated(round, group).sums(weights, step)
         jobs = [self.jobs[i] for i in group]
         picked = [
             choose(job.steps, self.sizes[i], job.client, round, step, self.draws)

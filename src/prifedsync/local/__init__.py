@@ -2,12 +2,13 @@
 
 from .batches import OpenSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
-from .job import CLIP_MARGIN, Job
-from .net import Net
+from .job import Job
+from .net import CLIP_MARGIN, Arithmetic, Net
 from .optimisers import Optimiser, Schedule
 
 __all__ = [
     "CLIP_MARGIN",
+    "Arithmetic",
     "Draws",
     "Job",
     "Key",

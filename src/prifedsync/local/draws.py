@@ -4,7 +4,7 @@ A draw is named by its key (client, round, step, purpose, part), never by its pl
 how a round is cut into chunks and where a run was resumed cannot change what is drawn, and two clients cannot share noise.
 
     SystemDraws    secret: ChaCha20 under a 256-bit key from the operating system. What a guarantee is about.
-    SeededDraws    reproducible: Philox under a key derived from the seed. A simulation: whoever knows the seed can subtract
+    SeededDraws    reproducible: SFC64 begun with a digest of seed and key. A simulation: whoever knows the seed can subtract
                    the noise.
     RecordedDraws  keeps what was drawn, and can play it back: parity tests and audits.
 Normals are made in double precision. A generator that makes them in single precision from 24 random bits never exceeds
@@ -29,7 +29,10 @@ from torch import Tensor
 from ..fdp import BadValue
 
 KEY_BYTES = 32
-BLOCK = 2**17  # values drawn from one stream; longer draws are made of several, in parallel
+BLOCK = 2**16  # values drawn from one stream; longer draws are made of several, in parallel
+# half of a block at a time is so little that torch does not split it among threads of its own, and a core's cache holds it
+ZEROS = bytes(8 * BLOCK)  # what is encrypted to get a stream
+ONE = np.uint64(0x3FF0000000000000)  # the double 1.0
 
 
 class Key(NamedTuple):
@@ -58,16 +61,30 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="draws")
 
 
-def _in_blocks(draw: Callable[[int, int], np.ndarray], count: int) -> Tensor:
-    sizes = [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
-    if len(sizes) <= 1:
-        return torch.from_numpy(draw(0, count))
-    return torch.from_numpy(np.concatenate(list(_threads(os.getpid()).map(draw, range(len(sizes)), sizes))))
+def _in_blocks(draw: Callable[[int, Tensor], None], count: int) -> Tensor:
+    """A tensor of which `draw` fills every block, given its number."""
+    values = torch.empty(count, dtype=torch.float64)
+    blocks = values.split(BLOCK)
+    if len(blocks) == 1:
+        draw(0, values)
+    else:
+        list(_threads(os.getpid()).map(draw, range(len(blocks)), blocks))  # a list, so that a thread's error is raised here
+    return values
 
 
-def _in_unit(words: np.ndarray) -> np.ndarray:
-    """64 random bits → a double strictly between 0 and 1: the middles of 2^52 cells, of which none is rounded to an end."""
-    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """64 random bits → a double strictly between 0 and 1: the middles of 2^52 cells, of which none is rounded to an end.
+
+    The words are used up: 52 bits of each become the fraction of a double in [1, 2), from which 1 − 2⁻⁵³ is taken exactly.
+    """
+    np.right_shift(words, 12, out=words)
+    np.bitwise_or(words, ONE, out=words)
+    return np.subtract(words.view(np.float64), 1 - 2.0**-53, out=out)
+
+
+def _stream_key(secret: bytes, client: str, round: int, purpose: str) -> bytes:
+    """Of what is drawn on a device (`streams.py`); begins like no key that is drawn from here."""
+    return hashlib.blake2b(f"stream|{round}|{purpose}|{client}".encode(), key=secret, digest_size=KEY_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -86,26 +103,37 @@ class SystemDraws:
                 "privacy.randomness", "system", "needs the package cryptography", 'install it, or say "seeded" to simulate'
             ) from None
 
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return _stream_key(self.secret, client, round, purpose)
+
     def uniform(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, size: self._uniform(key, block, size), count)
+        return _in_blocks(lambda block, into: self._uniform(key, block, into), count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, size: self._normal(key, block, size), count)
+        return _in_blocks(lambda block, into: self._normal(key, block, into), count)
 
-    def _uniform(self, key: Key, block: int, count: int) -> np.ndarray:
+    def _uniform(self, key: Key, block: int, into: Tensor) -> None:
+        _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into.numpy())
+
+    def _normal(self, key: Key, block: int, into: Tensor) -> None:
+        """Box and Muller 1958, in double precision: two values from 52 bits for a radius and 32 for an angle."""
+        pairs = (len(into) + 1) // 2
+        bits = self._bits(key, block, 12 * pairs)  # no byte serves two pairs, nor a radius and an angle
+        radius = torch.from_numpy(_in_unit(bits[: 8 * pairs].view(np.uint64))).log_().mul_(-2).sqrt_()
+        angle = torch.from_numpy(bits[8 * pairs :].view(np.int32)).double().add_(0.5).mul_(2 * math.pi / 2**32)
+        first, second = into[:pairs], into[pairs:]
+        torch.cos(angle, out=first).mul_(radius)
+        torch.sin(angle[: len(second)], out=second).mul_(radius[: len(second)])
+
+    def _bits(self, key: Key, block: int, count: int) -> np.ndarray:
+        """That many bytes of a stream of its own."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         stream_key = hashlib.blake2b(key.encoded(block), key=self.secret, digest_size=KEY_BYTES).digest()
         stream = Cipher(algorithms.ChaCha20(stream_key, bytes(16)), mode=None).encryptor()
-        words = np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
-        return _in_unit(words)
-
-    def _normal(self, key: Key, block: int, count: int) -> np.ndarray:
-        """Box and Muller 1958, in double precision."""
-        half = (count + 1) // 2
-        flat = self._uniform(key, block, 2 * half)
-        radius, angle = np.sqrt(-2 * np.log(flat[:half])), 2 * math.pi * flat[half:]
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+        bits = np.empty(count, dtype=np.uint8)
+        stream.update_into(memoryview(ZEROS)[:count], bits.data)
+        return bits
 
 
 @dataclass(frozen=True)
@@ -114,15 +142,24 @@ class SeededDraws:
 
     seed: int
 
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return _stream_key(f"seed {self.seed}".encode(), client, round, purpose)
+
     def uniform(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, size: _in_unit(self._stream(key, block).bit_generator.random_raw(size)), count)
+        def draw(block: int, into: Tensor) -> None:
+            _in_unit(self._stream(key, block).bit_generator.random_raw(len(into)), into.numpy())
+
+        return _in_blocks(draw, count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, size: self._stream(key, block).standard_normal(size), count)
+        def draw(block: int, into: Tensor) -> None:
+            self._stream(key, block).standard_normal(out=into.numpy())
+
+        return _in_blocks(draw, count)
 
     def _stream(self, key: Key, block: int) -> np.random.Generator:
-        digest = hashlib.blake2b(key.encoded(block), key=f"seed {self.seed}".encode(), digest_size=16).digest()
-        return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, dtype=np.uint64)))
+        digest = hashlib.blake2b(key.encoded(block), key=f"seed {self.seed}".encode(), digest_size=KEY_BYTES).digest()
+        return np.random.Generator(np.random.SFC64(int.from_bytes(digest, "little")))
 
 
 @dataclass

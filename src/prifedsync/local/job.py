@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..fdp import BadValue, Neighbours
 from ..fdp.values import number
 from .batches import OpenSteps
 from .optimisers import Optimiser
 
-# A clipped vector is over clip_norm by less than 1e-9 on a CPU, where norms and sums are doubles whatever the net is
-# computed in, and by 1e-7 on a GPU, where sums are singles. The rest is for the other records of a batch, which are
-# rounded differently in a batch of another size; a millionth was seen.
-CLIP_MARGIN = 1e-4
 LARGEST_HELPER = 1e4  # entries of what the server sends are cut to this: a public rule about a public value
 
 
@@ -58,7 +52,7 @@ class Job:
         steps = self.steps.local_steps
         return min(steps - 1, steps - round(self.averaging * steps))
 
-    def check(self, present: int, dtype: torch.dtype) -> None:
+    def check(self, present: int, arithmetic: str, clip_margin: float) -> None:
         """Refuse a plan that is not about these records, or whose margin does not cover the arithmetic."""
         steps = self.steps
         fixed_count = self.plan is None or self.plan.neighbours is Neighbours.REPLACE
@@ -67,8 +61,8 @@ class Job:
                 f"clients.{self.client}.records", steps.records, f"but the client has {present}",
                 "under replace-one neighbours the number is public and must be right",
             )  # fmt: skip
-        if self.noisy and self.noisy.clip_margin < CLIP_MARGIN:
+        if self.noisy and self.noisy.clip_margin < clip_margin:
             raise BadValue(
-                f"clients.{self.client}.clip_margin", self.noisy.clip_margin, f"does not cover rounding in {dtype}",
-                f"plan with at least {CLIP_MARGIN:g}",
+                f"clients.{self.client}.clip_margin", self.noisy.clip_margin, f"does not cover rounding in {arithmetic}",
+                f"plan with at least {clip_margin:g}",
             )  # fmt: skip

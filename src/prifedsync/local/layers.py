@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+ALIGNED = 8  # rows of patches on a GPU come in multiples of this
+
 
 class PerRecord(Protocol):
     """The gradients of all records of a batch for one parameter."""
@@ -99,14 +101,19 @@ def _linear(layer: nn.Linear, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
 
 
 def _convolution(layer: nn.Conv1d | nn.Conv2d, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
-    """A linear layer over patches, its gradients small enough to form."""
+    return of_patches(layer, patches(layer, a), d)
+
+
+def of_patches(layer: nn.Conv1d | nn.Conv2d, unfolded: Tensor, d: Tensor) -> dict[str, PerRecord]:
+    """A convolution is a linear layer over patches, its gradients small enough to form."""
     by_group = d.flatten(2).unflatten(1, (layer.groups, -1))
-    weight = by_group @ patches(layer, a).transpose(2, 3)
+    weight = (by_group @ unfolded.transpose(2, 3))[..., : layer.weight[0].numel()]
     return {"weight": Formed(weight.reshape(-1, *layer.weight.shape)), "bias": Formed(d.flatten(2).sum(2))}
 
 
 def patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
-    """What a convolution multiplies its weight with: [B, groups, in · kernel / groups, places]."""
+    """What a convolution multiplies its weight with: [B, groups, in · kernel / groups, places]; on a GPU with rows of
+    zeros, so that products read several rows at a time."""
     kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
     if layer.padding != "valid":
         # the amounts that the layer itself pads with, last axis first
@@ -123,10 +130,12 @@ def patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
         slices = [a[:, :, i : i + high.stop : stride[0], j : j + wide.stop : stride[1]] for i, j in shifts]
         unfolded = torch.stack(slices, 2).flatten(1, 2).flatten(2)
     grouped: Tensor = unfolded.unflatten(1, (layer.groups, -1))
-    return grouped
+    if a.device.type == "cpu":
+        return grouped
+    return F.pad(grouped, (0, 0, 0, -grouped.shape[2] % ALIGNED))
 
 
-def by_patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+def convolved(layer: nn.Conv1d | nn.Conv2d, a: Tensor, unfolded: Tensor) -> Tensor:
     """The convolution's output as a product: for stacked clients, each with a weight of its own, far faster than cuDNN."""
     places = [
         (side + sum(pad) - step * (size - 1) - 1) // stride + 1
@@ -134,7 +143,8 @@ def by_patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
             a.shape[2:], _padding(layer), layer.dilation, layer.kernel_size, layer.stride, strict=True
         )
     ]
-    product = layer.weight.flatten(1).unflatten(0, (layer.groups, -1)) @ patches(layer, a)
+    weight = layer.weight.flatten(1).unflatten(0, (layer.groups, -1))
+    product = F.pad(weight, (0, unfolded.shape[2] - weight.shape[2])) @ unfolded
     outputs = product.flatten(1, 2)
     if layer.bias is not None:
         outputs = outputs + layer.bias.unsqueeze(1)

@@ -10,7 +10,8 @@ Axis letters: C clients, B records of a batch, P trainable parameters.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -25,8 +26,10 @@ from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
 Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
 Way = Literal["layers", "general", "loop"]
+Arithmetic = Literal["float64", "float32", "tf32", "bf16"]  # the last two are of products only; weights are singles then
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
 AGREE = 1e-6  # relative, in double precision
+CLIP_MARGIN = 1e-4  # where norms and sums are doubles: for records that round differently in a batch of another width
 
 
 class Net:
@@ -34,9 +37,10 @@ class Net:
 
     def __init__(
         self, module: nn.Module, loss: Loss, x: Tensor, y: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu",
-        way: Way | None = None,
+        way: Way | None = None, arithmetic: Arithmetic | None = None,
     ) -> None:  # fmt: skip
         self.loss = loss
+        self.arithmetic: Arithmetic = arithmetic or ("float64" if dtype == torch.float64 else "float32")
         self.module = copy.deepcopy(module)
         adopt(self.module)
         self._fixed = [layer for layer in self.module.modules() if not layer.training]  # frozen batch statistics
@@ -53,10 +57,12 @@ class Net:
         self.sizes = tuple(shape.numel() for shape in self.shapes)
         self.count = sum(self.sizes)
         self._tape: _Tape | None = None
-        self.sum_dtype = torch.float64
+        self.sum_dtype = self._compute = torch.float64
+        self._cast: dict[str, Tensor] = {}  # what is not trained, in the arithmetic of the products
         self.dropouts: dict[str, tuple[float, tuple[int, ...]]] = {}  # buffer → rate, shape of one record's mask
         self._tapped: dict[str, nn.Module] = {}  # layers with a rule
         self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
+        self._unfolded: set[str] = set()  # convolutions that are products of patches
         self.module.to(device="cpu", dtype=torch.float64)
         if not len(x):
             raise BadValue("records", 0, "are too few to inspect a model with")
@@ -76,10 +82,16 @@ class Net:
         self.dtype, self.device = dtype, torch.device(device)
         # doubles are slow to multiply on a GPU; what singles round away there is within the clip margin
         self.sum_dtype = torch.float32 if self.device.type == "cuda" and dtype != torch.float64 else torch.float64
+        self._compute = torch.bfloat16 if self.arithmetic == "bf16" else dtype
+        if self._compute != dtype:
+            state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+            fixed = {name: value for name, value in state.items() if name not in self.names and name not in self.dropouts}
+            self._cast = {n: v.detach().to(self._compute) for n, v in fixed.items() if v.is_floating_point()}
         if self.device.type == "cuda":
-            for layer in self._tapped.values():
+            for name, layer in self._tapped.items():
                 if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
-                    layer.forward = partial(layers.by_patches, layer)  # type: ignore[method-assign]
+                    self._unfolded.add(name)
+                    layer.forward = partial(self._convolve, name, layer)  # type: ignore[method-assign]
 
     @property
     def record_bytes(self) -> int:
@@ -131,8 +143,49 @@ class Net:
             for layer in self._fixed:
                 layer.eval()
 
+    @property
+    def clip_margin(self) -> float:
+        """By how much rounding can carry a clipped sum beyond what one record may move it, as a share of the clip norm.
+
+        A record's share of the sum is a product of factors that are rounded to 11 bits in tf32 and bf16: (1 + 2⁻¹¹)² − 1 in
+        all. Sums of at most 64 records in single precision, on a GPU, add 64²·2⁻²⁴ at the very most. Norms and the sums on
+        a CPU are doubles; what is left is for records that round differently in a batch of another width.
+        """
+        if self.arithmetic in ("tf32", "bf16"):
+            return 2e-3
+        return 5e-4 if self.sum_dtype == torch.float32 else CLIP_MARGIN
+
+    @property
+    def most_at_once(self) -> int:
+        """Records whose clipped gradients may be summed at once, for the margin to hold."""
+        return 64 if self.sum_dtype == torch.float32 else 1024
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """While it is open, products are as exact as the arithmetic says, and no less."""
+        flags: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = [flag.allow_tf32 for flag in flags]
+        try:
+            for flag in flags:
+                flag.allow_tf32 = self.arithmetic in ("tf32", "bf16")
+            yield
+        finally:
+            for flag, was in zip(flags, before, strict=True):
+                flag.allow_tf32 = was
+
     def _losses(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
-        return self.loss(functional_call(self.module, self.named(flat) | masks, (x,)), y)
+        return self._losses_of(self.named(flat.to(self._compute)), x, y, masks).to(flat.dtype)
+
+    def _losses_of(self, named: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> Tensor:
+        given = named | self._cast | {name: mask.to(self._compute) for name, mask in masks.items()}
+        outputs = functional_call(self.module, given, (x.to(self._compute) if x.is_floating_point() else x,))
+        return self.loss(outputs.float() if self._compute == torch.bfloat16 else outputs, y)
+
+    def _convolve(self, name: str, layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+        unfolded = layers.patches(layer, a)
+        if self._tape:
+            self._tape.patches[name] = unfolded
+        return layers.convolved(layer, a, unfolded)
 
     # ------------------------------------------------------------------ sums over a batch
 
@@ -141,11 +194,18 @@ class Net:
 
         A record whose gradient is not finite adds zero, and so does one that is only padding.
         """
+        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks), 1)
+
+    def clipped_parts(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
+    ) -> tuple[Tensor, ...]:
+        """The clipped sums, one [C, size] a parameter."""
         if self.way == "loop":
             rows = [self._loop(*one, _row(masks, c)) for c, one in enumerate(zip(flat, x, y, valid, clip, strict=True))]
-            return torch.stack(rows)
+            return tuple(torch.stack([torch.cat(row) for row in rows]).split(self.sizes, 1))
         one_client = self._by_layers if self.way == "layers" else self._by_records
-        return vmap(one_client)(flat, x, y, valid, clip, masks)
+        parts: tuple[Tensor, ...] = vmap(one_client)(flat, x, y, valid, clip, masks)
+        return parts
 
     def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
         """Σ over valid records of v for each client, no clipping: training without privacy."""
@@ -164,37 +224,47 @@ class Net:
         """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
         return _autograd(lambda *given: self._losses(*given).sum(), flat, x, y, masks)
 
-    def _by_layers(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+    def _by_layers(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
+    ) -> tuple[Tensor, ...]:
+        weights = self.named(flat.to(self._compute))
+
         def one(probes: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> tuple[Tensor, dict[str, Tensor]]:
             # mapped over records like this, a record is alone in its forward whatever the module does with the first axis
             with _Tape(self, _alone(probes)) as tape:
-                return self._losses(flat, x[None], y[None], _alone(masks)).sum(), tape.inputs
+                return self._losses_of(weights, x[None], y[None], _alone(masks)).sum(), tape.inputs
 
-        probes = {name: flat.new_zeros(len(x), *shape) for name, shape in self.probes.items()}
+        probes = {name: flat.new_zeros(len(x), *shape, dtype=self._compute) for name, shape in self.probes.items()}
         d, a = vmap(grad(one, has_aux=True))(probes, x, y, masks)
         found: dict[str, layers.PerRecord] = {}
         for name, layer in self._tapped.items():
             if a[name].shape[1] != 1:
                 raise ValueError(f"the first axis of what {name} sees is not the record")
-            for parameter, gradients in layers.RULES[type(layer)](layer, a[name].squeeze(1), d[name]).items():
+            rule: layers.Rule = layers.of_patches if name in self._unfolded else layers.RULES[type(layer)]
+            for parameter, gradients in rule(layer, a[name].squeeze(1), d[name]).items():
                 found[f"{name}.{parameter}" if name else parameter] = gradients
-        scale = clip_scale([found[name].norms() for name in self.names], valid, clip).to(self.sum_dtype)
-        return torch.cat([found[name].total(scale).flatten() for name in self.names])
+        return self._clipped([found[name] for name in self.names], valid, clip)
 
-    def _by_records(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
-        def one(flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
-            return self._losses(flat, x[None], y[None], _alone(masks)).sum()
+    def _by_records(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
+    ) -> tuple[Tensor, ...]:
+        def one(weights: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> Tensor:
+            return self._losses_of(weights, x[None], y[None], _alone(masks)).sum()
 
-        gradients = layers.Formed(vmap(grad(one), in_dims=(None, 0, 0, 0))(flat, x, y, masks))
-        return gradients.total(clip_scale([gradients.norms()], valid, clip).to(self.sum_dtype))
+        gradients = vmap(grad(one), in_dims=(None, 0, 0, 0))(self.named(flat.to(self._compute)), x, y, masks)
+        return self._clipped([layers.Formed(gradients[name]) for name in self.names], valid, clip)
 
-    def _loop(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+    def _loop(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> tuple[Tensor, ...]:
         total = flat.new_zeros(self.count, dtype=torch.float64)
         for i in torch.nonzero(valid).flatten().tolist():
             here = {name: mask[i : i + 1] for name, mask in masks.items()}
             gradient = layers.Formed(self.one_record(flat, x[i : i + 1], y[i : i + 1], here)[None])
             total += gradient.total(clip_scale([gradient.norms()], valid[i : i + 1], clip))
-        return total
+        return tuple(total.split(self.sizes))
+
+    def _clipped(self, gradients: list[layers.PerRecord], valid: Tensor, clip: Tensor) -> tuple[Tensor, ...]:
+        scale = clip_scale([each.norms() for each in gradients], valid, clip).to(self.sum_dtype)
+        return tuple(each.total(scale).flatten() for each in gradients)
 
     # ------------------------------------------------------------------ before the first step
 
@@ -257,7 +327,7 @@ class Net:
         clip = torch.tensor(1e-3, dtype=torch.float64)  # small enough that records are clipped
         rows = torch.eye(len(x)).bool()
         try:
-            truth = torch.stack([self._loop(weights, x, y, row, clip, self._no_masks(x)) for row in rows])
+            truth = torch.stack([torch.cat(self._loop(weights, x, y, row, clip, self._no_masks(x))) for row in rows])
         except (RuntimeError, ValueError, IndexError) as error:
             raise BadValue("model", type(self.module).__name__, f"fails on one record: {_first_line(error)}") from error
         ways: dict[Way, Any] = {"layers": self._by_layers, "general": self._by_records, "loop": self._loop}
@@ -275,11 +345,11 @@ class Net:
             try:
                 shared = (weights, x, y, clip, self._no_masks(x))
                 if way == "loop":
-                    seen = torch.stack([one_client(*shared[:3], row, *shared[3:]) for row in rows])
+                    seen = torch.stack([torch.cat(one_client(*shared[:3], row, *shared[3:])) for row in rows])
                 else:
                     many = [t.expand(len(x), *t.shape) for t in shared[:4]]
                     masks = {name: mask.expand(len(x), *mask.shape) for name, mask in shared[4].items()}
-                    seen = vmap(one_client)(*many[:3], rows, many[3], masks)
+                    seen = torch.cat(vmap(one_client)(*many[:3], rows, many[3], masks), 1)
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 reasons.append(f"{way}: {_first_line(error)}")
                 continue
@@ -305,6 +375,7 @@ class _Tape:
 
     def __init__(self, net: Net, probes: dict[str, Tensor]) -> None:
         self.net, self.probes, self.inputs = net, probes, dict[str, Tensor]()
+        self.patches = dict[str, Tensor]()  # of convolutions that are products of them: noted instead of the input
 
     def __enter__(self) -> _Tape:
         self.net._tape = self
@@ -316,7 +387,7 @@ class _Tape:
     def note(self, name: str, seen: Tensor, output: Tensor) -> Tensor:
         if name in self.inputs:
             raise ValueError(f"{name} was called twice for one record")
-        self.inputs[name] = seen
+        self.inputs[name] = self.patches.get(name, seen)
         return output + self.probes[name]
 
 

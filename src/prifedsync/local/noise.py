@@ -20,7 +20,7 @@ EXACT_BITS = 23  # multiples of the grid up to this many bits are exact in singl
 
 def gaussian(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -> Tensor:
     """The vector plus N(0, scale²) in each entry; no entry of the vector is beyond `bound`."""
-    noised = (draws.normal(key, total.numel()) * scale).add_(total.cpu())  # a new tensor: a tape may keep what was drawn
+    noised = torch.add(total.cpu(), draws.normal(key, total.numel()), alpha=scale)  # a tape may keep what was drawn
     return _to_grid(noised, scale, bound).to(total.device)
 
 
@@ -32,7 +32,12 @@ def laplace(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -
 
 
 def _to_grid(noised: Tensor, scale: float, bound: float) -> Tensor:
+    step = grid(scale, bound)
+    return noised.mul_(1 / step).round_().mul_(step)  # by powers of two, so nothing but the rounding rounds
+
+
+def grid(scale: float, bound: float) -> float:
+    """What noised values are rounded to: a power of two, from public numbers."""
     fine = math.floor(math.log2(scale)) - GRID_BITS
     exact = math.ceil(math.log2(bound + 64 * scale)) - EXACT_BITS
-    step = 2.0 ** max(fine, exact)
-    return noised.div_(step).round_().mul_(step)  # by a power of two, so nothing but the rounding rounds
+    return 2.0 ** max(fine, exact)

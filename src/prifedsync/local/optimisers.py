@@ -93,23 +93,30 @@ class Stacked:
         self.momentum, self.decay = column(lambda o: o.momentum), column(lambda o: o.decay)
         self.beta1, self.beta2 = column(lambda o: o.betas[0]), column(lambda o: o.betas[1])
         self.stability, self.weight_decay = column(lambda o: o.stability), column(lambda o: o.weight_decay)
+        self.decays = any(o.weight_decay > 0 for o in optimisers)
 
     def step(self, w: Tensor, g: Tensor, slots: dict[str, Tensor], count: Tensor) -> Tensor:
-        """The new weights; `slots` change in place. `count` [C, 1]: how many steps the state has seen, this one too."""
-        if bool((self.weight_decay > 0).any()):
-            g = g + self.weight_decay * w
+        """The new weights, in the place of `g`, which is used up; `slots` change too, `w` does not.
+
+        `count` [C, 1]: how many steps the state has seen, this one too. A step is all reading and writing memory, so each
+        pass over the parameters does as much as it can, and hardly any memory is asked for.
+        """
+        if self.decays:
+            g.addcmul_(w, self.weight_decay)
         if self.name == "sgd":
-            return w - self.rate * g
+            return torch.addcmul(w, g, -self.rate, out=g)
         if self.name == "momentum":
             slots["velocity"].mul_(self.momentum).add_(g)
-            return w - self.rate * slots["velocity"]
+            return torch.addcmul(w, slots["velocity"], -self.rate, out=g)
         if self.name == "adam":
-            slots["mean"].mul_(self.beta1).add_(g * (1 - self.beta1))
-            slots["square"].mul_(self.beta2).add_((g * g).mul_(1 - self.beta2))
-            spread = (slots["square"] / (1 - self.beta2**count)).sqrt_().add_(self.stability)
-            return w - (slots["mean"] * (self.rate / (1 - self.beta1**count))).div_(spread)
+            slots["mean"].lerp_(g, 1 - self.beta1)
+            slots["square"].mul_(self.beta2).addcmul_(g.mul_(g), 1 - self.beta2)
+            spread = torch.sqrt(slots["square"], out=g).mul_((1 - self.beta2**count).rsqrt()).add_(self.stability)
+            return torch.addcmul(w, torch.div(slots["mean"], spread, out=g), -self.rate / (1 - self.beta1**count), out=g)
+        spread = g * g
         if self.name == "adagrad":
-            slots["square"].add_(g * g)
+            slots["square"].add_(spread)
         else:
-            slots["square"].mul_(self.decay).add_((g * g).mul_(1 - self.decay))
-        return w - self.rate * g / (slots["square"].sqrt() + self.stability)
+            slots["square"].mul_(self.decay).addcmul_(spread, 1 - self.decay)
+        torch.sqrt(slots["square"], out=spread).add_(self.stability)
+        return torch.addcmul(w, g.div_(spread), -self.rate, out=g)

@@ -1,0 +1,6 @@
+"""How fast it is: a private step against the same without privacy, Opacus, a plain loop and the reference, in one run."""
+
+from .measuring import measure
+from .workloads import PRESETS, Workload
+
+__all__ = ["PRESETS", "Workload", "measure"]

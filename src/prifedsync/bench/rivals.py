@@ -1,0 +1,146 @@
+"""Clients one after another, as people train them without this package: plain PyTorch, and Opacus.
+
+Every client has a model and an optimiser of its own, its records lie on the device, and batches of a fixed size are drawn
+there: nothing is timed that the work does not need.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..config import LocalConfig
+from ..run import Prepared
+
+OpacusWay = Literal["hooks", "ghost"]
+Wrap = Callable[[nn.Module, torch.optim.Optimizer], tuple[Any, Any, Any]]  # → model, optimiser, loss
+
+
+@dataclass(frozen=True)
+class One:
+    """A client of a loop."""
+
+    model: Any
+    optimiser: Any
+    loss: Any
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One round of clients that are trained one after another."""
+
+    clients: Sequence[One]
+    steps: int
+    batch: int
+    tf32: bool
+
+    def __call__(self) -> None:
+        with warnings.catch_warnings(), _tf32(self.tf32):
+            warnings.simplefilter("ignore")  # Opacus' hooks make torch warn; the user can do nothing about it
+            for one in self.clients:
+                for _ in range(self.steps):
+                    picked = torch.randperm(len(one.x), device=one.x.device)[: self.batch]
+                    one.optimiser.zero_grad()
+                    one.loss(one.model(one.x[picked]), one.y[picked]).backward()
+                    one.optimiser.step()
+
+
+def plain(prepared: Prepared, clients: int) -> Loop:
+    """PyTorch without privacy."""
+    return _loop(prepared, clients, lambda model, optimiser: (model, optimiser, nn.CrossEntropyLoss()))
+
+
+def opacus(prepared: Prepared, clients: int, way: OpacusWay, noise_multiplier: float | None = None) -> Loop | None:
+    """Opacus with the job's clip norm and noise; None where it is not installed.
+
+    hooks: per-record gradients of every layer, its default. ghost: their norms alone, then a second backward pass.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from opacus.grad_sample import (  # type: ignore[import-untyped]
+                GradSampleModule,
+                GradSampleModuleFastGradientClipping,
+            )
+            from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # type: ignore[import-untyped]
+            from opacus.utils.fast_gradient_clipping_utils import (  # type: ignore[import-untyped]
+                DPLossFastGradientClipping,
+            )
+    except ImportError:
+        return None
+    noisy = prepared.jobs[0].noisy
+    assert noisy is not None  # the bench has no other jobs
+    numbers = {
+        "noise_multiplier": noisy.noise_multiplier if noise_multiplier is None else noise_multiplier,
+        "max_grad_norm": noisy.clip_norm,
+        "expected_batch_size": batch_of(prepared),
+    }
+
+    def wrap(model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Any, Any, Any]:
+        if way == "hooks":
+            return GradSampleModule(model), DPOptimizer(optimiser, **numbers), nn.CrossEntropyLoss()
+        ghost = GradSampleModuleFastGradientClipping(model, max_grad_norm=noisy.clip_norm, use_ghost_clipping=True)
+        private = DPOptimizerFastGradientClipping(optimiser, **numbers)
+        return ghost, private, DPLossFastGradientClipping(ghost, private, nn.CrossEntropyLoss())
+
+    return _loop(prepared, clients, wrap)
+
+
+def batch_of(prepared: Prepared) -> int:
+    """Records in a batch, as a number."""
+    batch = prepared.config.local.batch
+    return len(prepared.federation.clients[0].train) if batch == "full" else batch
+
+
+def arithmetic_of(prepared: Prepared) -> str:
+    """What products are made of: float64, float32, tf32 or bf16."""
+    plain = str(prepared.net.dtype).removeprefix("torch.")
+    return str(getattr(prepared.net, "arithmetic", plain))
+
+
+def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
+    net = prepared.net
+    dtype = torch.float64 if net.dtype is torch.float64 else torch.float32
+    ones = []
+    for client in prepared.federation.clients[:clients]:
+        model = copy.deepcopy(prepared.module).to(net.device, dtype).train()
+        wrapped = wrap(model, optimiser_of(prepared.config.local, model))
+        ones.append(One(*wrapped, client.train.x.to(net.device, dtype), client.train.y.to(net.device)))
+    tf32 = net.device.type == "cuda" and arithmetic_of(prepared) in ("tf32", "bf16")
+    return Loop(ones, prepared.config.local.local_steps, batch_of(prepared), tf32)
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """The rivals' products are rounded where ours are; convolutions are in any case, by torch's default."""
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32 if allowed else False
+    try:
+        if allowed:
+            products.allow_tf32 = True
+        yield
+    finally:
+        if allowed:
+            products.allow_tf32 = before
+
+
+def optimiser_of(local: LocalConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """The config's optimiser as torch has it; schedules, which cost nothing, are left out."""
+    weights, rate, decay = model.parameters(), local.learning_rate, local.weight_decay
+    if local.optimiser == "adam":
+        return torch.optim.Adam(weights, rate, betas=local.betas, eps=local.stability, weight_decay=decay)
+    if local.optimiser == "adagrad":
+        return torch.optim.Adagrad(weights, rate, eps=local.stability, weight_decay=decay)
+    if local.optimiser == "rmsprop":
+        return torch.optim.RMSprop(weights, rate, alpha=local.decay, eps=local.stability, weight_decay=decay)
+    momentum = local.momentum if local.optimiser == "momentum" else 0.0
+    return torch.optim.SGD(weights, rate, momentum=momentum, weight_decay=decay)

@@ -1,0 +1,101 @@
+"""What is timed: a config, made-up records of the right shape (speed does not depend on them), and how many clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ..config import Config, load
+from ..data import Client, Federation, Records, Task
+from ..fdp import BadValue
+
+Kind = Literal["cpu", "cuda"]
+CLASSES = 10
+DEFAULT = "mnist-paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A preset of the bench: its config is the TOML file of the same name beside this one."""
+
+    name: str
+    about: str
+    shape: tuple[int, ...]
+    records: int  # of each client
+    clients: dict[Kind, int]  # that train in a round
+    everybody: dict[Kind, int] | None = None  # of whom those are drawn; None: there are no others
+    cpu_steps: int | None = None  # K on a processor, where all of a round would take too long
+
+    def config(self, kind: Kind, device: str | None, overrides: Sequence[str]) -> Config:
+        """The config with the machine's values under the user's."""
+        for text in overrides:
+            table = text.partition("=")[0].partition(".")[0].strip()
+            if table in ("data", "clients"):
+                rule = "cannot be set here: the bench makes up its own records and clients, all alike"
+                raise BadValue("override", text, rule, "give --clients for how many")
+        machine = [f"privacy.randomness={'system' if find_spec('cryptography') else 'seeded'}"]
+        machine += [f"performance.memory_gib={_half_of_memory():.1f}"]  # otherwise many clients would time the disk
+        if kind == "cpu" and self.cpu_steps:
+            machine += [f"local.local_steps={self.cpu_steps}"]
+        config = load(Path(__file__).with_name(f"{self.name}.toml"), [*machine, *overrides], device=device)
+        if config.privacy.mechanism != "noisy-steps":
+            rule = "has no noisy steps to time"
+            raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "leave it out")
+        return config
+
+    def federation(self, clients: int) -> Federation:
+        """So many clients with made-up records, all of the same number."""
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randn(clients, self.records, *self.shape, generator=draw)
+        y = torch.randint(0, CLASSES, (clients, self.records), generator=draw)
+        none = Records(x[0, :0], y[0, :0])
+        names = [f"client-{i:05}" for i in range(clients)]
+        return Federation(
+            tuple(Client(name, Records(x[i], y[i]), none) for i, name in enumerate(names)), Task("classes", CLASSES)
+        )
+
+
+PRESETS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            name="mnist-paper", about="the paper's MNIST net", shape=(1, 28, 28), records=600,
+            clients={"cpu": 2, "cuda": 100}, cpu_steps=4,
+        ),
+        Workload(
+            name="cifar-paper", about="the paper's CIFAR-10 net", shape=(3, 32, 32), records=500,
+            clients={"cpu": 2, "cuda": 100}, cpu_steps=4,
+        ),
+        Workload(
+            name="pfl-cifar10", about="pfl-research's CIFAR-10 benchmark", shape=(3, 32, 32), records=50,
+            clients={"cpu": 2, "cuda": 50}, everybody={"cpu": 10, "cuda": 1000},
+        ),
+        Workload(
+            name="mlp", about="a small MLP", shape=(64,), records=100, clients={"cpu": 10, "cuda": 100},
+        ),
+        Workload(
+            name="general", about="the MNIST net of layers without a fast rule", shape=(1, 28, 28), records=600,
+            clients={"cpu": 2, "cuda": 100}, cpu_steps=2,
+        ),
+    )
+}  # fmt: skip
+
+
+def workload(name: str | None) -> Workload:
+    """The preset of that name; None is the default one."""
+    name = DEFAULT if name is None else name
+    if name not in PRESETS:
+        near = get_close_matches(name, PRESETS, 1, 0)[0]
+        raise BadValue("preset", name, "is not a preset of bench", f"did you mean {near}? presets: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _half_of_memory() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**31

@@ -1,0 +1,124 @@
+"""The engine whose random numbers are made on the device, against the slow twin: on the CPU, and on a GPU where one is."""
+
+import pytest
+import torch
+
+from prifedsync.accounting import Sampling
+from prifedsync.engines import Performance, Reference, Vectorised
+from prifedsync.engines.device import capacity_of, width_of
+from prifedsync.local import Net, Optimiser, SeededDraws, losses
+from prifedsync.rules import FedAvg
+
+from ..local.expanded import Expanded
+from ..local.zoo import CASES
+from .settings import MLP, Proximal, assert_same, jobs_of, perturbing, private, records_of, run, unnoised
+
+CELL = 1e-4  # the twins' normals differ in their last bits, and may be rounded to neighbouring cells of the grid
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+class OnDevice(Vectorised):
+    """Everything as on a GPU, wherever it runs."""
+
+    @property
+    def streams(self):
+        return self.draws
+
+
+def net_of(case, device="cpu", dtype=torch.float64):
+    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, device)
+
+
+def twins(net, jobs, records, performance=None, seed=5, **options):
+    fast = run(OnDevice, net, jobs, records, SeededDraws(seed), performance=performance, **options)
+    slow = run(Reference, net, jobs, records, Expanded(net, SeededDraws(seed)), **options)
+    return fast, slow
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", CASES)
+def test_three_rounds_are_those_of_the_reference(name, device):
+    case = CASES[name]
+    assert_same(*twins(net_of(case, device), jobs_of(), records_of(case)), tolerance=CELL)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam", "adagrad", "rmsprop"])
+@pytest.mark.parametrize(("batch", "sampling"), [(3, Sampling.POISSON), (3, Sampling.FIXED), ("full", Sampling.POISSON)])
+def test_every_optimiser_and_batch(optimiser, batch, sampling, device):
+    how = Optimiser(name=optimiser, learning_rate=0.05, stability=1e-3, weight_decay=0.1)
+    jobs = jobs_of(batch=batch, sampling=sampling, optimiser=how, local_steps=3)
+    assert_same(*twins(net_of(MLP, device), jobs, records_of(MLP)), tolerance=CELL)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("delivery", ["pull", "push"])
+def test_a_rule_that_has_everything_with_averaging_and_chance(delivery, device):
+    jobs = jobs_of(local_steps=4, averaging=0.5, participation=0.6)
+    options = {"rule": Proximal(), "delivery": delivery, "participation": 0.6}
+    assert_same(*twins(net_of(MLP, device), jobs, records_of(MLP), **options), tolerance=CELL)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_without_noise_and_with_noise_at_the_end(device):
+    net = net_of(MLP, device)
+    assert_same(*twins(net, jobs_of(unnoised), records_of(MLP)), tolerance=1e-9)
+    assert_same(*twins(net, jobs_of(unnoised, plan=perturbing()), records_of(MLP)), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("performance", [
+    Performance(chunk=1), Performance(chunk=3), Performance(records_at_once=2), Performance(share=0.5),
+    Performance(compile="off"), Performance(chunk=2, records_at_once=1),
+])  # fmt: skip
+def test_stacking_chunking_and_pieces_change_nothing(performance, device):
+    net, records = net_of(MLP, device), records_of(MLP)
+    for batch in (3, "full"):
+        whole = run(OnDevice, net, jobs_of(batch=batch), records, SeededDraws(2))
+        other = run(OnDevice, net, jobs_of(batch=batch), records, SeededDraws(2), performance=performance)
+        assert_same(whole, other)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_clients_who_differ(device):
+    sizes = (5, 9, 1, 7)
+    jobs = [
+        private("client 0", 5, batch=2, noise_multiplier=0.7, clip_norm=0.1),
+        private("client 1", 9, batch=4, sampling=Sampling.FIXED, optimiser=Optimiser(name="adam", learning_rate=0.1)),
+        private("client 2", 1, batch="full", local_steps=1),
+        private("client 3", 7, batch=3, noise_multiplier=0.4, clip_norm=2.0, mixing=0.3),
+    ]
+    assert_same(*twins(net_of(MLP, device), jobs, records_of(MLP, sizes)), tolerance=CELL)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("factor", "right"), [(1, True), (2 / 3, False), (1.5, False)])
+def test_the_noise_has_the_planned_scale(factor, right, device):
+    """Entries of a step without records, over what the plan says, against the law of a mean of squares."""
+    net = net_of(MLP, device)
+    jobs = jobs_of(sizes=(40,) * 8, batch=1, local_steps=1, rounds=1, noise_multiplier=5.0)
+    engine = OnDevice(net, jobs, records_of(MLP, (40,) * 8), FedAvg(), SeededDraws(8))
+    weights = engine.start.expand(8, -1)
+    left = engine.gradient(0, 0, list(range(8)), weights).double() - engine.batch_sums(0, 0, list(range(8)), weights)
+    seen = (left / (5.0 * 0.3 * factor)).square().mean().item()
+    sigma = (2 / left.numel()) ** 0.5
+    assert (abs(seen - 1) < 5 * sigma) == right
+
+
+def test_a_client_draws_the_same_whoever_is_beside_it():
+    net = net_of(MLP)
+    engine = OnDevice(net, jobs_of(), records_of(MLP), FedAvg(), SeededDraws(1))
+    together = engine.gradient(1, 1, [0, 1, 3], engine.start.expand(3, -1))
+    alone = engine.gradient(1, 1, [3], engine.start.expand(1, -1))
+    torch.testing.assert_close(together[2:], alone, rtol=1e-12, atol=1e-12)
+    assert not torch.isclose(together[0], together[1]).any()
+
+
+def test_how_many_are_stacked_is_decided_once():
+    assert capacity_of(100, 1.0, 1000) == 100
+    assert capacity_of(1000, 1.0, 190) == 167
+    assert 10 <= capacity_of(100, 0.1, 100) <= 20
+    assert capacity_of(3, 0.5, 2) <= 2
+    widths = {width_of([private("a", 600, batch=16, sampling=how)], 64) for how in (Sampling.POISSON, Sampling.FIXED)}
+    assert widths == {32, 16}
+    assert width_of([private("a", 600, batch="full")], 64) == 64
