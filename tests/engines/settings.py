@@ -25,12 +25,12 @@ def records_of(case, sizes=SIZES):
 
 def private(
     client, records, *, batch=3, local_steps=2, rounds=3, noise_multiplier=0.5, clip_norm=0.3, sampling=Sampling.POISSON,
-    neighbours=Neighbours.REPLACE, participation=1.0, optimiser=None, **job,
+    neighbours=Neighbours.REPLACE, participation=1.0, optimiser=None, clip_margin=CLIP_MARGIN, **job,
 ):  # fmt: skip
     """A job with noisy steps; a batch larger than the client has is cut."""
     mechanism = NoisySteps(
         noise_multiplier=noise_multiplier, records=records, batch=batch if batch == "full" else min(batch, records),
-        local_steps=local_steps, sampling=sampling, clip_norm=clip_norm, clip_margin=CLIP_MARGIN,
+        local_steps=local_steps, sampling=sampling, clip_norm=clip_norm, clip_margin=clip_margin,
     )  # fmt: skip
     plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, participation=participation, neighbours=neighbours)
     return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), **job)

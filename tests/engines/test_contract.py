@@ -131,7 +131,7 @@ def test_an_empty_batch_is_a_step_of_noise_only(kind, missed):
 
 @pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
 def test_an_empty_batch_without_noise_moves_nothing(kind):
-    jobs, draws = jobs_of(unnoised, batch=1, local_steps=1), Missing(SeededDraws(3), ("client 0", "client 3"))
+    jobs, draws = jobs_of(unnoised, batch=1, local_steps=1), Missing(SeededDraws(4), ("client 0", "client 3"))
     seen = run(kind, net_of(MLP), jobs, records_of(MLP), draws, rounds=1)
     moved = [not torch.equal(seen.uploads[0].of[i].row, seen.engine.start) for i in range(len(SIZES))]
     assert moved == [False, True, True, False]

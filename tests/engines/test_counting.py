@@ -230,6 +230,6 @@ def test_a_stack_is_as_large_as_memory_allows():
     sizes = (3,) * 40
     engine = Vectorised(net_of(MLP), jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1))
     assert [len(group) for group in engine.groups(range(40))] == [40]
-    engine.net = SimpleNamespace(count=2**21, record_bytes=24 * 2**21)
+    engine.net = SimpleNamespace(count=2**21, record_bytes=24 * 2**21, device=torch.device("cpu"), most_at_once=1024)
     assert engine.records_at_once() == 8
     assert max(len(group) for group in engine.groups(range(40))) == 1

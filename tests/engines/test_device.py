@@ -5,9 +5,11 @@ import torch
 
 from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
+from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.device import capacity_of, width_of
-from prifedsync.local import Net, Optimiser, SeededDraws, losses
-from prifedsync.rules import FedAvg
+from prifedsync.fdp import BadValue
+from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses
+from prifedsync.rules import FedAvg, Server
 
 from ..local.expanded import Expanded
 from ..local.zoo import CASES
@@ -122,3 +124,118 @@ def test_how_many_are_stacked_is_decided_once():
     widths = {width_of([private("a", 600, batch=16, sampling=how)], 64) for how in (Sampling.POISSON, Sampling.FIXED)}
     assert widths == {32, 16}
     assert width_of([private("a", 600, batch="full")], 64) == 64
+
+
+# ---------------------------------------------------------------------- programs
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    seen = []
+    monkeypatch.setattr(compiled, "_ready", {})
+    monkeypatch.setattr(compiled, "_missing", [])
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: seen.append(graph) or graph)
+    return seen
+
+
+def test_rounds_of_changing_size_share_their_programs(compiler):
+    """Poisson cohorts and Poisson batches: nothing is compiled after the first round."""
+    sizes = (9,) * 12
+    jobs, net = jobs_of(sizes=sizes, participation=0.4, rounds=8), net_of(MLP)
+    how = Performance(share=0.4, compile="on")
+    seen = run(OnDevice, net, jobs, records_of(MLP, sizes), SeededDraws(3), rounds=8, participation=0.4, performance=how)
+    assert len({len(uploads.of) for uploads in seen.uploads if uploads}) > 2
+    assert len(compiler) == 2  # gradients and optimiser
+    slow = run(Reference, net, jobs, records_of(MLP, sizes), Expanded(net, SeededDraws(3)), rounds=8, participation=0.4)
+    assert_same(seen, slow, tolerance=CELL)
+
+
+def test_compiled_is_as_traced(compiler):
+    for case in (MLP, CASES["conv2d"]):
+        net, records = net_of(case), records_of(case)
+        for rule in (FedAvg(), Proximal()):
+            plain = run(OnDevice, net, jobs_of(averaging=1.0), records, SeededDraws(2), rule=rule)
+            how = Performance(compile="on")
+            assert_same(
+                plain, run(OnDevice, net, jobs_of(averaging=1.0), records, SeededDraws(2), rule=rule, performance=how)
+            )
+    assert compiler
+
+
+@pytest.mark.parametrize(("rounds", "compiles"), [(1, False), (10**6, True)])
+def test_it_is_compiled_where_the_run_wins_it_back(rounds, compiles):
+    how = Performance(rounds=rounds)
+    engine = OnDevice(net_of(MLP), jobs_of(), records_of(MLP), FedAvg(), SeededDraws(1), performance=how)
+    assert engine.compiles == compiles
+    for asked in ("on", "off"):
+        how = Performance(rounds=rounds, compile=asked)
+        engine = OnDevice(net_of(MLP), jobs_of(), records_of(MLP), FedAvg(), SeededDraws(1), performance=how)
+        assert engine.compiles == (asked == "on")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_resumed_run_is_the_same_and_compiled_as_it_was_begun(tmp_path, device):
+    net, records, jobs = net_of(MLP, device), records_of(MLP), jobs_of(rounds=6, optimiser=Optimiser(name="adam"))
+    whole = run(OnDevice, net, jobs, records, SeededDraws(4), rounds=6)
+    first = run(OnDevice, net, jobs, records, SeededDraws(4), rounds=3, folder=tmp_path)
+    first.engine.compiles = True
+    Checkpoint(tmp_path).save(first.servers[-1], first.engine, {})
+    engine = OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
+    server, _ = Checkpoint(tmp_path).load(engine)
+    assert engine.compiles
+    engine.compiles = False
+    for round in range(3, 6):
+        server = FedAvg().merge(server, engine.train(round, range(len(jobs)), server.weights).rows, 1.0).next_round(False)
+        assert torch.equal(server.weights, whole.servers[round].weights)
+
+
+def test_a_run_is_not_resumed_where_other_noise_would_be_drawn(tmp_path):
+    """The same key stands for other numbers on a host and on a device."""
+    net, records, jobs = net_of(MLP), records_of(MLP), jobs_of()
+    begun = Vectorised(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
+    Checkpoint(tmp_path).save(Server(begun.start), begun, {})
+    with pytest.raises(BadValue, match="arithmetic than the run that was begun"):
+        Checkpoint(tmp_path).load(OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path))
+
+
+# ---------------------------------------------------------------------- on a GPU alone
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@on_gpu
+@pytest.mark.parametrize("arithmetic", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("name", ["mlp", "conv2d", "group norm", "linear over time"])
+def test_one_record_moves_a_sum_no_further_than_the_margin_says(name, arithmetic):
+    """Records whose gradients are far too long, all in one direction: the clipped sum is as long as it can be."""
+    case = CASES[name]
+    x, y = case.records(1, seed=3)
+    net = Net(case.module(), losses.BY_TASK[case.task], x, y, torch.float32, "cuda", arithmetic=arithmetic)
+    width, clip = net.most_at_once, 1e-3
+    xs, ys = (t.cuda().expand(2, width, *t.shape[1:]).contiguous() for t in (x, y))
+    valid = torch.ones(2, width, dtype=torch.bool, device="cuda")
+    valid[1, -1] = False
+    masks = {n: torch.ones(2, width, *shape, device="cuda") for n, (_, shape) in net.dropouts.items()}
+    start, clips = net.initial().expand(2, -1).contiguous(), torch.full((2,), clip, dtype=torch.float64, device="cuda")
+    with net.exact():
+        sums = net.clipped_sums(start, xs, ys, valid, clips, masks).double()
+    assert sums[0].norm() > 0.9 * width * clip
+    assert (sums[0] - sums[1]).norm() <= clip * (1 + net.clip_margin)
+
+
+@on_gpu
+@pytest.mark.parametrize("arithmetic", ["tf32", "bf16"])
+def test_compiled_eager_whole_and_chunked_agree_on_a_gpu(arithmetic):
+    case = CASES["conv2d"]
+    net = Net(
+        case.module(), losses.BY_TASK[case.task], *case.records(5, seed=9), torch.float32, "cuda", arithmetic=arithmetic
+    )
+    jobs = jobs_of(
+        sizes=(20,) * 5, batch=6, clip_margin=net.clip_margin, optimiser=Optimiser(name="adam", learning_rate=0.01)
+    )
+    records = records_of(case, (20,) * 5)
+    hows = [Performance(compile="on"), Performance(compile="off"), Performance(compile="on", chunk=2)]
+    runs = [run(Vectorised, net, jobs, records, SeededDraws(3), performance=how) for how in hows]
+    assert runs[0].engine.streams is not None
+    for other in runs[1:]:
+        assert_same(runs[0], other, tolerance=2e-2)

@@ -308,7 +308,7 @@ def test_a_checkpoint_of_other_plans_is_refused(tmp_path):
     for what, jobs in plans.items():
         start = net.initial() + 1 if what == "weights" else None
         engine = Vectorised(net, jobs, records_of(MLP), FedAvg(), SeededDraws(3), folder=tmp_path, start=start)
-        with pytest.raises(BadValue, match="has other plans, records or weights than the run that was begun"):
+        with pytest.raises(BadValue, match="has other plans, records, weights or arithmetic than the run that was begun"):
             Checkpoint(tmp_path).load(engine)
         assert engine.taken == [0, 0, 0, 0]
 

@@ -1,10 +1,14 @@
 """Draws: the law of each kind, streams that keys keep apart, and secrets that stay secret."""
 
+import hashlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -13,7 +17,7 @@ from prifedsync.fdp import BadValue
 from prifedsync.local import Key, RecordedDraws, SeededDraws, SystemDraws
 from prifedsync.local.draws import BLOCK, _in_unit
 
-from .laws import SIGMAS, follows, uncorrelated
+from .laws import FLAKES, SIGMAS, follows, uncorrelated
 
 KEY = Key("hospital-a", 3, 1, "noise")
 KINDS = {"seeded": SeededDraws(11), "secret": SystemDraws(), "secret, known here": SystemDraws(bytes(range(32)))}
@@ -37,10 +41,21 @@ def test_normals_are_normal_and_uniforms_uniform(draws):
     assert abs(float(normal.mean())) < SIGMAS / np.sqrt(len(normal))
 
 
-def test_tails_are_not_cut(draws):
-    """Beyond 4.5 lie 27.2 of 4·10⁶ normals; fewer than 2 or more than 75 come by chance less than once in 10⁹ runs."""
+@pytest.mark.parametrize("far", [3.0, 4.0, 4.5])
+def test_tails_are_those_of_a_normal(draws, far):
+    """Of 4·10⁶ values 27 lie beyond 4.5; how many it must be at least and at most leaves one failure in 10⁹ runs."""
     values = torch.cat([draws.normal(KEY._replace(round=r), 10**6) for r in range(4)])
-    assert 2 <= int((values.abs() > 4.5).sum()) <= 75
+    expected = stats.binom(len(values), stats.norm.sf(far))
+    for beyond in (int((values > far).sum()), int((values < -far).sum())):
+        assert expected.ppf(1e-10) <= beyond <= expected.isf(1e-10)
+
+
+def test_moments_up_to_the_sixth(draws):
+    """Each within 6.4 of its own standard deviations: one failure in 10⁹ runs."""
+    values = draws.normal(KEY, 2**21).numpy()
+    for order in range(1, 7):
+        mean, second = stats.norm.moment(order), stats.norm.moment(2 * order)
+        assert abs(np.mean(values**order) - mean) < SIGMAS * np.sqrt((second - mean**2) / len(values)), order
 
 
 def test_normals_have_the_resolution_of_doubles(draws):
@@ -49,11 +64,65 @@ def test_normals_have_the_resolution_of_doubles(draws):
     assert float((values.float().double() == values).double().mean()) < 0.01
 
 
-def test_the_largest_secret_normal_is_far_out(monkeypatch):
-    """The smallest uniform that can be drawn is 2⁻⁵³: 8.57 standard deviations. Beyond lies 10⁻¹⁷ of a normal."""
-    smallest = _in_unit(np.zeros(1, dtype=np.uint64))[0]
-    monkeypatch.setattr(SystemDraws, "_uniform", lambda self, key, block, count: np.full(count, smallest))
-    assert SystemDraws().normal(KEY, 1).item() == pytest.approx(8.5717, abs=1e-4)
+def test_low_bits_of_normals_are_even(draws):
+    """What is left of a value below the grid that noise is rounded to, 2⁻¹², and far below it: uniform."""
+    values = draws.normal(KEY, 2 * BLOCK).numpy()
+    for bits in (12, 24, 36):
+        assert follows((values * 2.0**bits) % 1 - 0.5, stats.uniform(-0.5, 1), 1.0)
+
+
+def test_both_values_of_a_pair_are_independent():
+    """A block has the first values of all pairs, then the second ones. Nothing about one is seen in the other."""
+    blocks = SystemDraws().normal(KEY, 4 * BLOCK).reshape(4, 2, -1).numpy()
+    first, second = blocks[:, 0].ravel(), blocks[:, 1].ravel()
+    angle, radius = np.arctan2(second, first), np.hypot(first, second)
+    assert stats.ks_1samp(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > FLAKES
+    assert stats.ks_1samp(radius, stats.rayleigh.cdf).pvalue > FLAKES
+    for one, other in (
+        (first, second), (first**2, second**2), (np.abs(first), np.abs(second)), (first, second**2), (radius, angle),
+        (radius, np.cos(4 * angle)),
+    ):  # fmt: skip
+        assert uncorrelated([one, other])
+
+
+def patched(monkeypatch, change):
+    """Secret draws whose random bytes are changed before use."""
+    right = SystemDraws._bits
+    monkeypatch.setattr(SystemDraws, "_bits", lambda self, key, block, count: change(right(self, key, block, count)))
+    return SystemDraws(b"s" * 32)
+
+
+@pytest.mark.parametrize("pairs", [1, 8, 50])
+def test_no_bit_serves_two_values_but_the_two_of_a_pair(monkeypatch, pairs):
+    """Any of them flipped: whatever changes, changes in one pair."""
+    before = SystemDraws(b"s" * 32).normal(KEY, 2 * pairs)
+    seen = set()
+    for place in range(12 * pairs):
+        with monkeypatch.context() as patch:
+            mask = np.where(np.arange(12 * pairs) == place, 0xFF, 0).astype(np.uint8)
+            after = patched(patch, lambda bits, mask=mask: bits ^ mask).normal(KEY, 2 * pairs)
+        changed = set(torch.nonzero(after != before).flatten().tolist())
+        assert len({value % pairs for value in changed}) == 1 or not changed
+        seen |= changed
+    assert len(seen) == 2 * pairs
+
+
+def test_random_bytes_are_those_of_the_cipher():
+    """ChaCha20 under a digest of the key (blake2b), the counter at zero; another block, another key."""
+    for block in (0, 3):
+        digest = hashlib.blake2b(KEY.encoded(block), key=b"s" * 32, digest_size=32).digest()
+        expected = Cipher(algorithms.ChaCha20(digest, bytes(16)), mode=None).encryptor().update(bytes(8 * BLOCK))
+        assert SystemDraws(b"s" * 32)._bits(KEY, block, 8 * BLOCK).tobytes() == expected
+        assert SystemDraws(b"s" * 32)._bits(KEY, block, 77).tobytes() == expected[:77]
+
+
+@pytest.mark.parametrize(("byte", "radius"), [(0, 8.5717), (255, 1.4901e-8)])
+def test_the_largest_and_the_smallest_secret_normals(monkeypatch, byte, radius):
+    """The uniform nearest to an end is 2⁻⁵³ away: at most 8.57 standard deviations, beyond which lies 10⁻¹⁷ of a normal."""
+    first, second = patched(monkeypatch, lambda bits: np.full_like(bits, byte)).normal(KEY, 2).tolist()
+    assert np.hypot(first, second) == pytest.approx(radius, rel=1e-4)
+    assert first == pytest.approx(radius, rel=1e-4)
+    assert second != 0  # no angle lies on an axis: there is always noise
 
 
 def test_uniforms_never_reach_an_end():
@@ -62,6 +131,12 @@ def test_uniforms_never_reach_an_end():
     assert np.all((ends > 0) & (ends < 1))
     assert ends[0] == 1 - ends[-1] == 2.0**-53
     assert _in_unit(np.array([2**12, 2**13], dtype=np.uint64)).tolist() == [1.5 * 2.0**-52, 2.5 * 2.0**-52]
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_uniforms_are_exact(word):
+    (found,) = _in_unit(np.array([word], dtype=np.uint64)).tolist()
+    assert Fraction(found) == Fraction(2 * (word >> 12) + 1, 2**53)
 
 
 # ------------------------------------------------------------------ keys
@@ -90,6 +165,40 @@ def test_a_key_says_it_all(draws):
 @pytest.mark.parametrize("count", [0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
 def test_as_many_as_asked_for(draws, count):
     assert draws.normal(KEY, count).shape == draws.uniform(KEY, count).shape == (count,)
+
+
+@pytest.mark.parametrize("count", [5, BLOCK - 1, BLOCK + 1, 3 * BLOCK + 5])
+def test_threads_change_nothing(draws, count, monkeypatch):
+    """Neither how many there are, nor those of torch, nor the mode that the caller's thread is in."""
+    before, threads = (draws.normal(KEY, count), draws.uniform(KEY, count)), torch.get_num_threads()
+    for number in (1, 5):
+        with ThreadPoolExecutor(number) as pool, torch.inference_mode():
+            monkeypatch.setattr("prifedsync.local.draws._threads", lambda process, pool=pool: pool)
+            torch.set_num_threads(number)
+            after = draws.normal(KEY, count), draws.uniform(KEY, count)
+        torch.set_num_threads(threads)
+        assert torch.equal(before[0], after[0])
+        assert torch.equal(before[1], after[1])
+
+
+def test_a_failing_thread_is_no_silence(draws, monkeypatch):
+    """What it would have drawn is memory as it was found: no noise."""
+
+    def fails(*given):
+        raise MemoryError
+
+    monkeypatch.setattr(type(draws), "_bits" if isinstance(draws, SystemDraws) else "_stream", fails)
+    for draw in (draws.normal, draws.uniform):
+        for count in (1, 2 * BLOCK):
+            with pytest.raises(MemoryError):
+                draw(KEY, count)
+
+
+def test_every_value_is_written(draws, monkeypatch):
+    monkeypatch.setattr(np, "empty", lambda count, dtype=np.float64: np.full(count, 77, dtype=dtype))
+    for count in (1, 2, 7, BLOCK + 1, 2 * BLOCK + 3):
+        assert not bool((draws.normal(KEY, count) == 77).any())
+        assert not bool((draws.uniform(KEY, count) == 77).any())
 
 
 def test_blocks_of_a_long_draw_are_not_copies(draws):

@@ -1,12 +1,12 @@
 """A job: what it refuses about its records and its arithmetic, and which iterates it averages."""
 
 import pytest
-import torch
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan
 from prifedsync.fdp import BadValue
 from prifedsync.local import CLIP_MARGIN, Job, OpenSteps, Optimiser
 
+ARITHMETIC = "float32", CLIP_MARGIN
 OPEN = OpenSteps(records=10, batch=5, local_steps=4)
 
 
@@ -17,22 +17,22 @@ def private(neighbours=Neighbours.REPLACE, margin=CLIP_MARGIN, steps=4, **change
 
 
 def test_under_replace_one_the_number_of_records_is_public_and_right():
-    private().check(10, torch.float32)
+    private().check(10, *ARITHMETIC)
     with pytest.raises(BadValue, match=r"clients.a.records = 10 but the client has 9; under replace-one"):
-        private().check(9, torch.float32)
-    Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(10, torch.float32)
+        private().check(9, *ARITHMETIC)
+    Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(10, *ARITHMETIC)
     with pytest.raises(BadValue, match=r"clients.a.records = 10 but the client has 11"):
-        Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(11, torch.float32)
+        Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(11, *ARITHMETIC)
 
 
 def test_under_add_remove_it_is_nominal():
     for present in (0, 1, 9, 10, 50):
-        private(Neighbours.ADD_REMOVE).check(present, torch.float32)
+        private(Neighbours.ADD_REMOVE).check(present, *ARITHMETIC)
 
 
 def test_a_margin_must_cover_the_arithmetic():
-    with pytest.raises(BadValue, match=r"clients.a.clip_margin = 0.0 does not cover rounding in torch.float32; plan with"):
-        private(margin=0.0).check(10, torch.float32)
+    with pytest.raises(BadValue, match=r"clients.a.clip_margin = 0.0 does not cover rounding in float32; plan with"):
+        private(margin=0.0).check(10, *ARITHMETIC)
 
 
 def test_noisy_steps_or_open_ones():

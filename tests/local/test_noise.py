@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from prifedsync.local import Key, SeededDraws, SystemDraws, noise
+from prifedsync.local import Key, RecordedDraws, SeededDraws, SystemDraws, noise
 
 from .laws import follows
 
@@ -52,6 +52,34 @@ def test_rounding_is_to_the_nearest():
     total = torch.zeros(4000, dtype=torch.float64)
     exact = SeededDraws(3).normal(KEY, 4000)
     assert float((noise.gaussian(total, 1.0, 1.0, SeededDraws(3), KEY) - exact).abs().max()) <= 2.0**-13
+
+
+@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("draws", [SeededDraws(4), SystemDraws()], ids=["seeded", "secret"])
+def test_neither_the_vector_nor_what_was_drawn_is_changed(kind, draws):
+    """A tape keeps the draws; and it changes nothing of what is released."""
+    total = torch.linspace(-3, 3, MANY, dtype=torch.float64)
+    before, tape = total.clone(), RecordedDraws(draws)
+    released = LAWS[kind][0](total, 2.5, 3.0, tape, KEY)
+    assert torch.equal(total, before)
+    assert torch.equal(released, LAWS[kind][0](total, 2.5, 3.0, draws, KEY))
+    name = "normal" if kind == "gaussian" else "uniform"
+    assert torch.equal(tape.tape[name, KEY], getattr(draws, name)(KEY, MANY))
+
+
+@pytest.mark.parametrize("draws", [SeededDraws(4), SystemDraws()], ids=["seeded", "secret"])
+def test_nothing_of_the_sum_is_left_in_the_last_bits(draws):
+    """Two sums a fifth of a cell apart, on either side of its middle, are told apart in a fifth of all entries; and what
+    is released has as many odd multiples of the grid as even ones."""
+    grid, many = 2.0**-12, 2**20
+    low, high = (
+        noise.gaussian(torch.full((many,), sum, dtype=torch.float64), 1.0, 4.0, draws, KEY)
+        for sum in (0.4 * grid, 0.6 * grid)
+    )
+    moved = (high - low) / grid
+    assert set(moved.tolist()) == {0.0, 1.0}
+    for share, expected in ((moved, 0.2), ((low / grid) % 2, 0.5), ((low / grid) % 3 == 1, 1 / 3)):
+        assert abs(float(share.double().mean()) - expected) < 6.5 * np.sqrt(expected * (1 - expected) / many)
 
 
 class Ends:

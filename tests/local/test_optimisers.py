@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from prifedsync.fdp import BadValue
 from prifedsync.local import Optimiser, Schedule
@@ -38,11 +39,38 @@ def test_stacked_clients_step_as_torch_does(name):
     slots = {slot: torch.zeros_like(weights) for slot in SLOTS[name]}
     for count in range(1, 6):
         gradient = torch.randn(3, 7, generator=dice, dtype=torch.float64)
-        weights = stacked.step(weights, gradient, slots, torch.full((3, 1), float(count), dtype=torch.float64))
-        for leaf, row, optimiser in zip(leaves, gradient, theirs, strict=True):
+        for leaf, row, optimiser in zip(leaves, gradient.clone(), theirs, strict=True):
             leaf.grad = row
             optimiser.step()
+        before, given = weights.clone(), weights
+        weights = stacked.step(weights, gradient, slots, torch.full((3, 1), float(count), dtype=torch.float64))
+        assert torch.equal(given, before)  # where a round began is needed when it ends
         torch.testing.assert_close(weights, torch.stack([leaf.detach() for leaf in leaves]), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_step_can_be_traced(name, decay):
+    """As plain operations, none of which depends on what tensors hold."""
+    stacked = Stacked([Optimiser(name=name, weight_decay=decay)] * 2, [0, 0], torch.zeros(2, 5, dtype=torch.float64))
+    weights, gradient, count = torch.ones(2, 5).double(), torch.full((2, 5), 0.3).double(), torch.ones(2, 1).double()
+    seen, traced = ({slot: torch.ones_like(weights) for slot in SLOTS[name]} for _ in range(2))
+    example = weights.clone(), gradient.clone(), {slot: weights.clone() for slot in SLOTS[name]}, count
+    program = make_fx(lambda *given: stacked.step(*given))(*example)
+    after = program(weights, gradient.clone(), traced, count)
+    assert torch.equal(after, stacked.step(weights, gradient.clone(), seen, count))
+    assert all(torch.equal(traced[slot], seen[slot]) for slot in SLOTS[name])
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_rate_of_zero_and_a_gradient_of_zero_move_nothing(name):
+    """The last round of a cosine, and a weight that nothing depends on."""
+    optimiser = Optimiser(name=name, schedule=Schedule(kind="cosine", rounds=1))
+    weights = torch.linspace(-1, 1, 10).reshape(2, 5)
+    for taken, gradient in ((1, torch.ones(2, 5)), (0, torch.zeros(2, 5)), (1, torch.zeros(2, 5))):
+        slots = {slot: torch.zeros(2, 5) for slot in SLOTS[name]}
+        stacked = Stacked([optimiser] * 2, [taken] * 2, weights)
+        assert torch.equal(stacked.step(weights, gradient, slots, torch.ones(2, 1)), weights)
 
 
 SCHEDULES = [

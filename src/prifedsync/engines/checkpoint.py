@@ -67,8 +67,8 @@ class Checkpoint:
             raise BadValue("resume", self.folder.parent, f"has a damaged checkpoint: {error}", "train anew") from None
         if manifest["fingerprint"] != cohort.fingerprint:
             raise BadValue(
-                "resume", self.folder.parent, "has other plans, records or weights than the run that was begun",
-                "undo the change: a guarantee over rounds that differ cannot be stated",
+                "resume", self.folder.parent, "has other plans, records, weights or arithmetic than the run that was begun",
+                "undo the change, or take the kind of device it was begun on: no guarantee covers rounds that differ",
             )  # fmt: skip
         places = {int(client): place for client, place in manifest["places"].items()}
         cohort.restore(manifest["counters"], places)

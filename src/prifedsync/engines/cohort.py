@@ -18,6 +18,7 @@ from ..accounting import BudgetSpent, FixedMechanism
 from ..fdp import BadValue
 from ..local import Draws, Job, Key, Net
 from ..local.job import LARGEST_HELPER
+from ..local.streams import Streams
 from ..rules import Noised, Rule, Unprotected
 from ..sync import Lost, Refused, Sent, Uploads
 from .store import Resident, Store
@@ -77,6 +78,11 @@ class Cohort(ABC):
         self.queries = [0] * len(jobs)  # noisy queries, counted where noise is added
         self.steps = [0] * len(jobs)  # steps the carried optimiser state has seen
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
+
+    @property
+    def streams(self) -> Streams | None:
+        """Where random numbers are made on the device that uses them; None: on the host."""
+        return None
 
     # ------------------------------------------------------------------ the protocol of sync.py
 
@@ -201,7 +207,8 @@ class Cohort(ABC):
         digest = hashlib.sha256()
         for job, size in zip(self.jobs, self.sizes, strict=True):
             digest.update(f"{job} {size}".encode())
-        digest.update(f"{self.rule.name} {self.slots} {self.net.dtype} {self.net.way}".encode())
+        drawn = "device" if self.streams else "host"  # other noise under the same key
+        digest.update(f"{self.rule.name} {self.slots} {self.net.arithmetic} {self.net.way} {drawn}".encode())
         fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
         for tensor in (self.start, self.x, self.y, *fixed):
             digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)

@@ -140,7 +140,7 @@ class Stack:
         self.helper = vectors() if pulled else None
         self.mean = vectors() if self.averaged_from < self.local_steps - 1 else None
         plain = self.helper is None and self.mean is None
-        self.at_once = self.private and plain and net.device.type == "cuda" and streams.kernels_there()
+        self.at_once = plain and net.device.type == "cuda" and streams.kernels_there()
         self.gradient = vectors() if self.private and not self.at_once else self.weights[:0]
         self.optimiser = Stacked([job.optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
@@ -220,7 +220,7 @@ class Stack:
             parts = self._parts(self.pieces)
             if self.private:
                 return streams.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
-            return (parts[0] / self.divisor.unsqueeze(1)).to(weights.dtype)[: len(weights)]
+            return (torch.cat(parts, 1) / self.divisor.unsqueeze(1)).to(weights.dtype)[: len(weights)]
 
     def _at(self, weights: Tensor, step: int) -> None:
         self._seat(self.weights, weights)
@@ -257,12 +257,15 @@ class Stack:
             from ..local import kernels
 
             self.counts.add_(1)
-            kernels.noisy_step(parts, self.noise, self.weights, self.slots, self.optimiser, self.counts)
+            state = self.weights, self.slots, self.optimiser, self.counts
+            if self.private:
+                kernels.noisy_step(parts, self.noise, *state)
+            else:
+                kernels.plain_step(parts, self.divisor, *state)
             self.step.add_(1)
         else:
-            self._update(
-                streams.add_normals(parts, self.noise, self.gradient) if self.private else parts[0], *self._updated_what()
-            )
+            gradient = streams.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
+            self._update(gradient, *self._updated_what())
 
     def _parts(self, pieces: int) -> tuple[Tensor, ...]:
         """Sums over the batches of the step, parameter by parameter; added up in double where there are several pieces."""
@@ -283,7 +286,7 @@ class Stack:
     ) -> tuple[Tensor, ...]:
         if self.private:
             return self.net.clipped_parts(weights, x[places], y[places], valid, clip, masks)
-        return (self.net.plain_sums(weights, x[places], y[places], valid, masks),)
+        return self.net.plain_parts(weights, x[places], y[places], valid, masks)
 
     def _masks(self, picked: Tensor) -> dict[str, Tensor]:
         """Dropout masks [C, W, …]: of each record its own, wherever it sits."""

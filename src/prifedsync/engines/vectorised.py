@@ -24,9 +24,8 @@ COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 40.0, 0.6, 5e-3, 1e
 class Vectorised(Cohort):
     """The engine that users run."""
 
-    @cached_property
+    @property
     def streams(self) -> Streams | None:
-        """Where random numbers are made on the device; None: on the host."""
         return self.draws if self.net.device.type == "cuda" and isinstance(self.draws, Streams) else None
 
     def kind(self, i: int) -> tuple[object, ...]:

@@ -4,8 +4,8 @@ A draw is named by its key (client, round, step, purpose, part), never by its pl
 how a round is cut into chunks and where a run was resumed cannot change what is drawn, and two clients cannot share noise.
 
     SystemDraws    secret: ChaCha20 under a 256-bit key from the operating system. What a guarantee is about.
-    SeededDraws    reproducible: SFC64 begun with a digest of seed and key. A simulation: whoever knows the seed can subtract
-                   the noise.
+    SeededDraws    reproducible: SFC64 begun with a digest of seed and key. A simulation: whoever knows the seed can
+                   subtract the noise.
     RecordedDraws  keeps what was drawn, and can play it back: parity tests and audits.
 Normals are made in double precision. A generator that makes them in single precision from 24 random bits never exceeds
 5.8 standard deviations, and a missing tail is a leak.
@@ -61,15 +61,15 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="draws")
 
 
-def _in_blocks(draw: Callable[[int, Tensor], None], count: int) -> Tensor:
-    """A tensor of which `draw` fills every block, given its number."""
-    values = torch.empty(count, dtype=torch.float64)
-    blocks = values.split(BLOCK)
-    if len(blocks) == 1:
-        draw(0, values)
-    else:
+def _in_blocks(draw: Callable[[int, np.ndarray], object], count: int) -> Tensor:
+    """An array that `draw` fills block by block, given the number of each."""
+    values = np.empty(count)
+    blocks = [values[start : start + BLOCK] for start in range(0, count, BLOCK)]
+    if len(blocks) > 1:
         list(_threads(os.getpid()).map(draw, range(len(blocks)), blocks))  # a list, so that a thread's error is raised here
-    return values
+    else:
+        draw(0, values)
+    return torch.from_numpy(values)
 
 
 def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -112,16 +112,16 @@ class SystemDraws:
     def normal(self, key: Key, count: int) -> Tensor:
         return _in_blocks(lambda block, into: self._normal(key, block, into), count)
 
-    def _uniform(self, key: Key, block: int, into: Tensor) -> None:
-        _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into.numpy())
+    def _uniform(self, key: Key, block: int, into: np.ndarray) -> None:
+        _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into)
 
-    def _normal(self, key: Key, block: int, into: Tensor) -> None:
+    def _normal(self, key: Key, block: int, into: np.ndarray) -> None:
         """Box and Muller 1958, in double precision: two values from 52 bits for a radius and 32 for an angle."""
         pairs = (len(into) + 1) // 2
         bits = self._bits(key, block, 12 * pairs)  # no byte serves two pairs, nor a radius and an angle
         radius = torch.from_numpy(_in_unit(bits[: 8 * pairs].view(np.uint64))).log_().mul_(-2).sqrt_()
         angle = torch.from_numpy(bits[8 * pairs :].view(np.int32)).double().add_(0.5).mul_(2 * math.pi / 2**32)
-        first, second = into[:pairs], into[pairs:]
+        first, second = torch.from_numpy(into).tensor_split([pairs])
         torch.cos(angle, out=first).mul_(radius)
         torch.sin(angle[: len(second)], out=second).mul_(radius[: len(second)])
 
@@ -146,20 +146,16 @@ class SeededDraws:
         return _stream_key(f"seed {self.seed}".encode(), client, round, purpose)
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        def draw(block: int, into: Tensor) -> None:
-            _in_unit(self._stream(key, block).bit_generator.random_raw(len(into)), into.numpy())
-
-        return _in_blocks(draw, count)
+        return _in_blocks(lambda block, into: _in_unit(self._stream(key, block).random_raw(len(into)), into), count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        def draw(block: int, into: Tensor) -> None:
-            self._stream(key, block).standard_normal(out=into.numpy())
+        return _in_blocks(
+            lambda block, into: np.random.Generator(self._stream(key, block)).standard_normal(out=into), count
+        )
 
-        return _in_blocks(draw, count)
-
-    def _stream(self, key: Key, block: int) -> np.random.Generator:
+    def _stream(self, key: Key, block: int) -> np.random.SFC64:
         digest = hashlib.blake2b(key.encoded(block), key=f"seed {self.seed}".encode(), digest_size=KEY_BYTES).digest()
-        return np.random.Generator(np.random.SFC64(int.from_bytes(digest, "little")))
+        return np.random.SFC64(int.from_bytes(digest, "little"))
 
 
 @dataclass

@@ -5,7 +5,7 @@ Bit for bit the words, and to the last bits the normals, of the tensor code ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import triton
@@ -15,6 +15,7 @@ from torch import Tensor
 from .optimisers import Stacked
 from .streams import Noise
 
+PLAIN_BLOCK = 1024
 RULES = ("sgd", "momentum", "adam", "adagrad", "rmsprop")
 BLOCK, WARPS = 128, 4  # counters a program takes, one a thread: each has 14 or 16 values in registers
 
@@ -278,6 +279,26 @@ def _noisy_step(
     _write(at13, mask13, g, w13, m13, v13, weights, first, second, rate, beta, gamma, spread, small, decay, RULE)
 
 
+@triton.jit(do_not_specialize=["size", "width", "offset"])
+def _plain_step(
+    sums, weights, first, second, divisors, rates, betas, gammas, spreads, smalls, decays, size, width, offset,
+    RULE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Without privacy; a kernel of its own, so that the other one has nothing by which noise could be left out."""
+    client = tl.program_id(1).to(tl.int64)
+    sums += client * size
+    weights += client * width + offset
+    first += client * width + offset
+    second += client * width + offset
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at, mask, total, w, m, v = _read(0, places, size, size, sums, weights, first, second, RULE)
+    g = total.to(w.dtype) * (1.0 / tl.load(divisors + client)).to(w.dtype)
+    _write(
+        at, mask, g, w, m, v, weights, first, second, tl.load(rates + client), tl.load(betas + client),
+        tl.load(gammas + client), tl.load(spreads + client), tl.load(smalls + client), tl.load(decays + client), RULE,
+    )  # fmt: skip
+
+
 def words(keys: Tensor, nonces: Tensor, blocks: int) -> Tensor:
     clients, count = nonces.shape[:2]
     out = torch.empty(clients, count, blocks * 16, dtype=torch.int32, device=keys.device)
@@ -288,7 +309,8 @@ def words(keys: Tensor, nonces: Tensor, blocks: int) -> Tensor:
 
 
 def add_normals(parts: Sequence[Tensor], noise: Noise, out: Tensor) -> Tensor:
-    _launch(0, parts, noise, out, out, out, [noise.divisor] * 6)
+    for place, offset, part in _placed(parts):
+        _noisy(0, part, noise, (out, out, out), [noise.divisor] * 6, place, offset)
     return out
 
 
@@ -296,31 +318,57 @@ def noisy_step(
     parts: Sequence[Tensor], noise: Noise, weights: Tensor, slots: dict[str, Tensor], optimiser: Stacked, count: Tensor
 ) -> None:
     """What `add_normals` makes of the sums, and a step of the optimiser with it, in one pass over the memory."""
-    o = optimiser
-    rate, spread = o.rate, o.rate
-    first, second = (o.momentum if o.name == "momentum" else o.beta1), o.beta2
-    if o.name == "adam":
-        rate, spread = o.rate / (1 - o.beta1**count), 1 / (1 - o.beta2**count).sqrt()
-    elif o.name == "adagrad":
-        second = torch.ones_like(o.decay)
-    elif o.name == "rmsprop":
-        second = o.decay
-    mean = slots.get("mean", slots.get("velocity", weights))
-    square = slots.get("square", weights)
-    numbers = [rate, first, second, spread, o.stability, o.weight_decay]
-    _launch(RULES.index(o.name) + 1, parts, noise, weights, mean, square, numbers)
+    vectors, numbers = _state(weights, slots), _numbers(optimiser, count)
+    for place, offset, part in _placed(parts):
+        _noisy(RULES.index(optimiser.name) + 1, part, noise, vectors, numbers, place, offset)
 
 
-def _launch(
-    rule: int, parts: Sequence[Tensor], noise: Noise, weights: Tensor, mean: Tensor, square: Tensor, numbers: list[Tensor]
+def plain_step(
+    parts: Sequence[Tensor], divisor: Tensor, weights: Tensor, slots: dict[str, Tensor], optimiser: Stacked, count: Tensor
 ) -> None:
-    assert weights.stride() == mean.stride() == square.stride() == (weights.stride(0), 1)
+    """A step of the optimiser with sums that nobody noised."""
+    vectors, numbers = _state(weights, slots), _numbers(optimiser, count)
+    for _, offset, part in _placed(parts):
+        size = part.shape[1]
+        _plain_step[(triton.cdiv(size, PLAIN_BLOCK), len(weights))](
+            part.contiguous(), *vectors, divisor, *numbers, size, weights.stride(0), offset,
+            RULE=RULES.index(optimiser.name) + 1, BLOCK=PLAIN_BLOCK,
+        )  # fmt: skip
+
+
+def _noisy(
+    rule: int, part: Tensor, noise: Noise, vectors: tuple[Tensor, ...], numbers: list[Tensor], place: int, offset: int
+) -> None:
+    size, blocks = part.shape[1], triton.cdiv(part.shape[1], 14)
+    _noisy_step[(triton.cdiv(blocks, BLOCK), len(vectors[0]))](
+        part.contiguous(), *vectors, *noise, *numbers, size, vectors[0].stride(0), offset, place, blocks, RULE=rule,
+        BLOCK=BLOCK, num_warps=WARPS,
+    )  # fmt: skip
+
+
+def _placed(parts: Sequence[Tensor]) -> Iterator[tuple[int, int, Tensor]]:
+    """Each part with its place in the list and where it begins."""
     offset = 0
     for place, part in enumerate(parts):
-        size = part.shape[1]
-        blocks = triton.cdiv(size, 14)
-        _noisy_step[(triton.cdiv(blocks, BLOCK), len(weights))](
-            part.contiguous(), weights, mean, square, *noise, *numbers, size, weights.stride(0), offset, place, blocks,
-            RULE=rule, BLOCK=BLOCK, num_warps=WARPS,
-        )  # fmt: skip
-        offset += size
+        yield place, offset, part
+        offset += part.shape[1]
+
+
+def _state(weights: Tensor, slots: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    mean, square = slots.get("mean", slots.get("velocity", weights)), slots.get("square", weights)
+    assert weights.stride() == mean.stride() == square.stride() == (weights.stride(0), 1)
+    return weights, mean, square
+
+
+def _numbers(optimiser: Stacked, count: Tensor) -> list[Tensor]:
+    o = optimiser
+    rate, spread, beta, gamma = o.rate, o.rate, o.beta1, o.beta2
+    if o.name == "momentum":
+        beta = o.momentum
+    elif o.name == "adam":
+        rate, spread = o.rate / (1 - o.beta1**count), 1 / (1 - o.beta2**count).sqrt()
+    elif o.name == "adagrad":
+        gamma = torch.ones_like(o.decay)
+    elif o.name == "rmsprop":
+        gamma = o.decay
+    return [rate, beta, gamma, spread, o.stability, o.weight_decay]

@@ -101,14 +101,21 @@ def _linear(layer: nn.Linear, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
 
 
 def _convolution(layer: nn.Conv1d | nn.Conv2d, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
-    return of_patches(layer, patches(layer, a), d)
+    """A linear layer over patches, its gradients small enough to form."""
+    return {"weight": _of_weight(layer, patches(layer, a), d), "bias": Formed(d.flatten(2).sum(2))}
 
 
 def of_patches(layer: nn.Conv1d | nn.Conv2d, unfolded: Tensor, d: Tensor) -> dict[str, PerRecord]:
-    """A convolution is a linear layer over patches, its gradients small enough to form."""
+    """The same from the patches, on a GPU; there a sum is slow to take together with what d is computed from, a product
+    is taken apart."""
+    ones = d.new_ones(unfolded.shape[3], ALIGNED)
+    return {"weight": _of_weight(layer, unfolded, d), "bias": Formed((d.flatten(2) @ ones)[..., 0])}
+
+
+def _of_weight(layer: nn.Conv1d | nn.Conv2d, unfolded: Tensor, d: Tensor) -> Formed:
     by_group = d.flatten(2).unflatten(1, (layer.groups, -1))
     weight = (by_group @ unfolded.transpose(2, 3))[..., : layer.weight[0].numel()]
-    return {"weight": Formed(weight.reshape(-1, *layer.weight.shape)), "bias": Formed(d.flatten(2).sum(2))}
+    return Formed(weight.reshape(-1, *layer.weight.shape))
 
 
 def patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:

@@ -173,9 +173,6 @@ class Net:
             for flag, was in zip(flags, before, strict=True):
                 flag.allow_tf32 = was
 
-    def _losses(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
-        return self._losses_of(self.named(flat.to(self._compute)), x, y, masks).to(flat.dtype)
-
     def _losses_of(self, named: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         given = named | self._cast | {name: mask.to(self._compute) for name, mask in masks.items()}
         outputs = functional_call(self.module, given, (x.to(self._compute) if x.is_floating_point() else x,))
@@ -209,20 +206,32 @@ class Net:
 
     def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
         """Σ over valid records of v for each client, no clipping: training without privacy."""
+        return torch.cat(self.plain_parts(flat, x, y, valid, masks), 1)
 
-        def total(flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
-            return torch.where(valid, self._losses(flat, x, y, masks), 0.0).sum()
+    def plain_parts(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> tuple[Tensor, ...]:
+        """The plain sums, one [C, size] a parameter."""
+
+        def total(weights: dict[str, Tensor], x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
+            return torch.where(valid, self._losses_of(weights, x, y, masks), 0.0).sum()
+
+        def one_client(flat: Tensor, *given: Any) -> tuple[Tensor, ...]:
+            weights = self.named(flat.to(self._compute))
+            found = _autograd(total, weights, *given) if self.way == "loop" else grad(total)(weights, *given)
+            return tuple(found[name].flatten().to(flat.dtype) for name in self.names)
 
         if self.way == "loop":
             ones = zip(flat, x, y, valid, strict=True)
-            sums = torch.stack([_autograd(total, one[0], *one[1:], _row(masks, c)) for c, one in enumerate(ones)])
+            rows = [one_client(*one, _row(masks, c)) for c, one in enumerate(ones)]
+            parts = tuple(torch.stack(part) for part in zip(*rows, strict=True))
         else:
-            sums = vmap(grad(total))(flat, x, y, valid, masks)
-        return torch.where(valid.any(1, keepdim=True), sums, 0.0)  # all padding: zero times whatever the padding gave
+            parts = vmap(one_client)(flat, x, y, valid, masks)
+        some = valid.any(1, keepdim=True)  # all padding: zero times whatever the padding gave
+        return tuple(torch.where(some, part, 0.0) for part in parts)
 
     def one_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
-        return _autograd(lambda *given: self._losses(*given).sum(), flat, x, y, masks)
+        found = _autograd(lambda *given: self._losses_of(*given).sum(), self.named(flat.to(self._compute)), x, y, masks)
+        return torch.cat([found[name].flatten() for name in self.names]).to(flat.dtype)
 
     def _by_layers(
         self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
@@ -407,8 +416,8 @@ def _row(masks: Masks, c: int) -> Masks:
     return {name: mask[c] for name, mask in masks.items()}
 
 
-def _autograd(total: Callable[..., Tensor], flat: Tensor, *given: Any) -> Tensor:
-    leaf = flat.detach().requires_grad_()
+def _autograd(total: Callable[..., Tensor], weights: dict[str, Tensor], *given: Any) -> dict[str, Tensor]:
+    leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
     with torch.enable_grad():
-        (found,) = torch.autograd.grad(total(leaf, *given), leaf)
-    return found
+        found = torch.autograd.grad(total(leaves, *given), list(leaves.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
