@@ -246,6 +246,7 @@ def bench(
         typer.Option(help="How many train in a round: 10,100,1000 compares with 10 and times the others too."),
     ] = None,
     overrides: Overrides = None,
+    seconds: Annotated[float | None, typer.Option(help="How long rounds are timed; default: 25, on a GPU 40.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for bench.json and bench.png.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -263,7 +264,7 @@ def bench(
     from .terminal import View, print_bench
 
     with View(quiet=as_json) as view:
-        found = measure(preset, device=device, clients=counts, overrides=overrides or (), watch=view)
+        found = measure(preset, device=device, clients=counts, overrides=overrides or (), limit=seconds, watch=view)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ import torch
 from .. import __version__
 from ..config import Config
 from ..fdp import BadValue
-from ..fdp.values import whole
+from ..fdp.values import number, whole
 from ..local import Draws, SeededDraws, SystemDraws
 from ..run import Prepared, Working, prepare
 from . import rivals
@@ -32,7 +32,7 @@ from .workloads import Kind, Workload, workload
 WARM = 2  # rounds before anything is timed: compilers, caches and allocators settle
 LEAST, MOST = 3, 40  # timed rounds of each variant
 LIMIT: dict[Kind, float] = {"cpu": 25.0, "cuda": 40.0}  # seconds of timed rounds, unless LEAST takes longer
-RIVAL_CLIENTS: dict[Kind, int] = {"cpu": 2, "cuda": 10}
+RIVAL_CLIENTS: dict[Kind, int] = {"cpu": 2, "cuda": 4}
 REFERENCE_WORK = 3e7  # records of a batch times parameters: up to there a step of the reference takes a few seconds
 REFERENCE_ROUNDS = 2
 
@@ -77,7 +77,7 @@ def measure(
     if most < LEAST:
         raise BadValue("rounds", config.rounds, "are too few to time", f"plan at least {LEAST + WARM + 1}")
     counts = [whole("clients", n, 1) for n in clients] or [work.clients[kind]]
-    limit = LIMIT[kind] if limit is None else limit
+    limit = LIMIT[kind] if limit is None else number("seconds", limit, 0)
     try:
         found = _compared(work, config, kind, counts[0], limit, most, watch)
         own = {key: found[key] for key in ("clients", "iteration_ms", "client_step_ms")}

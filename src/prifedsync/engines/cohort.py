@@ -189,12 +189,15 @@ class Cohort(ABC):
     def state(self, i: int) -> Tensor:
         """All a client carries [slots, P]: its last upload (w_0 before the first), its helper, its optimiser's vectors."""
         found = self.store.read(i)
-        if found is not None:
-            return found
-        fresh = torch.zeros(len(self.slots), self.net.count, dtype=self.net.dtype)
-        fresh[0] = self.start.cpu()
+        return self._fresh if found is None else found
+
+    @cached_property
+    def _fresh(self) -> Tensor:
+        """What a client carries before it takes part."""
+        fresh = self.start.new_zeros(len(self.slots), self.net.count)
+        fresh[0] = self.start
         if "helper" in self.slots:
-            fresh[self.slots.index("helper")] = self.start.cpu()
+            fresh[self.slots.index("helper")] = self.start
         return fresh
 
     def own(self, i: int) -> Tensor:

@@ -63,7 +63,7 @@ class Store:
     def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
         """New states of these clients, given row by row [C, width]."""
         for c, client in enumerate(clients):
-            self.write(client, torch.stack([row[c].cpu() for row in rows]))
+            self.write(client, torch.stack([row[c] for row in rows]))
 
     def flush(self) -> dict[int, int]:
         """Write what changed; returns where everything is now, for the manifest."""
@@ -90,7 +90,7 @@ class Store:
         return state
 
     def _keep(self, client: int, state: Tensor) -> None:
-        self._cache[client] = state
+        self._cache[client] = state.cpu()
         self._cache.move_to_end(client)
         while len(self._cache) > 1 and len(self._cache) * self._bytes > self.limit:
             oldest = next(iter(self._cache))
@@ -166,7 +166,7 @@ class Resident(Store):
         self._dirty |= set(clients)
 
     def _keep(self, client: int, state: Tensor) -> None:
-        self._all[:, client] = state.to(self._all.device)
+        self._all[:, client] = state
         self._cache[client] = self._all[:, client]  # a view
 
 

@@ -18,7 +18,7 @@ from .device import Members, Stack, capacity_of, width_of
 
 STACK_BYTES = {"cpu": 2**28, "cuda": 2**35}  # what a stack of clients may take while it is trained
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
-COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 40.0, 0.6, 5e-3, 1e12
+COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 25.0, 0.6, 5e-3, 1e12
 
 
 class Vectorised(Cohort):
