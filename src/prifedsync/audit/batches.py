@@ -14,7 +14,7 @@ import torch
 from ..accounting import NoisySteps, Sampling
 from .check import CHANCE, Check
 from .statistics import Binomial, Event
-from .subject import Silent, Subject, far_below, fitted, glass, uploads
+from .subject import Silent, Subject, device_noise, far_below, fitted, glass, uploads
 
 MOST_RECORDS = 48
 CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers: they are compared pair by pair
@@ -37,7 +37,11 @@ def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
     start = torch.zeros(n, dtype=net.dtype)
     cohort = subject.cohort(jobs, data, net=net, draws=Silent(subject.draws), start=start)
     each = steps.clip_norm / (n if steps.batch == "full" else steps.batch)
-    return torch.stack([-uploads(cohort, r, start).double() / each for r in range(rounds)]).numpy()
+    seen = torch.stack([-uploads(cohort, r, start).double() / each for r in range(rounds)])
+    if cohort.streams:  # noise that was made on a device cannot be silenced, but it is known
+        made = [[sum(device_noise(cohort, job.client, r, STEPS)) for job in jobs] for r in range(rounds)]
+        seen -= torch.stack([torch.stack(row) for row in made])  # type: ignore[arg-type]
+    return seen.numpy()
 
 
 def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:

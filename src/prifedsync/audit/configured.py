@@ -48,6 +48,7 @@ def audit_config(config: Config) -> StepAudit:
         mechanism=job.plan.mechanism,
         dtype=prepared.net.dtype,
         device=prepared.net.device,
+        arithmetic=prepared.net.arithmetic,
         engine=ENGINES[config.performance.engine],
         neighbours=Neighbours(config.privacy.neighbours),
         draws=SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws(),

@@ -13,7 +13,21 @@ from ..fdp import Neighbours
 from ..local import Job, Optimiser
 from ..sync import Refused, Sent
 from .check import Check
-from .subject import CLOSE, GRID, OPEN_STEPS, PLAIN, Mechanism, Records, Subject, Tape, fitted, sums, uploads
+from .subject import (
+    GRID,
+    OPEN_STEPS,
+    PLAIN,
+    Mechanism,
+    Records,
+    Subject,
+    Tape,
+    device_noise,
+    far_below,
+    fitted,
+    glass,
+    sums,
+    uploads,
+)
 
 RECORDS = 8
 STEPS, ROUNDS = 3, 2
@@ -39,7 +53,7 @@ def check_optimiser(subject: Subject) -> Check:
     twin, worst = Twin(optimiser, subject.start), 0.0
     for round in range(ROUNDS):
         (left,) = uploads(cohort, round, subject.start)
-        noise = tape.normals("client", round)
+        noise = device_noise(cohort, "client", round, STEPS) if cohort.streams else tape.normals("client", round)
         if len(noise) != STEPS:
             worst = float("nan")
             break
@@ -110,13 +124,18 @@ def check_count(subject: Subject) -> Check:
     planned = min(subject.mechanism.local_steps, MOST_STEPS) if isinstance(subject.mechanism, NoisySteps) else 1
     tape, (jobs, data) = Tape(subject.draws), unequal(subject, planned, ROUNDS)
     cohort = subject.cohort(jobs, data, draws=tape)
+    on_device = cohort.streams is not None and isinstance(subject.mechanism, NoisySteps)
     drawn, counted = set(), set()
     for round in range(ROUNDS):
         sent = cohort.train(round, range(len(jobs)), subject.start.to(subject.net.device)).of
-        drawn |= {len(noise_keys(subject.mechanism, tape, job.client, round)) for job in jobs}
+        if on_device:
+            drawn.add(planned if _explained(subject, planned, round) else 0)
+        else:
+            drawn |= {len(noise_keys(subject.mechanism, tape, job.client, round)) for job in jobs}
         counted |= {upload.queries for upload in sent.values() if isinstance(upload, Sent)}
     totals = set(cohort.queries) == {ROUNDS * planned} and set(cohort.taken) == {ROUNDS}
-    afresh = len({(kind, key) for kind, key, _ in tape.notes}) == len(tape.notes) and _batches_drawn(tape, jobs, planned)
+    afresh = len({(kind, key) for kind, key, _ in tape.notes}) == len(tape.notes)
+    afresh &= _streams_differ(tape, jobs) if on_device else _batches_drawn(tape, jobs, planned)
     last = cohort.train(ROUNDS, range(len(jobs)), subject.start.to(subject.net.device)).of
     refused = all(isinstance(upload, Refused) for upload in last.values())
     words = [f"{_set(drawn)} drawn, {_set(counted)} counted"]
@@ -127,6 +146,27 @@ def check_count(subject: Subject) -> Check:
         drawn == counted == {planned} and totals and afresh and refused,
         "Every round draws and counts as much noise as is accounted, each piece new, and no round beyond the plan.",
     )  # fmt: skip
+
+
+def _explained(subject: Subject, steps: int, round: int) -> bool:
+    """Whether what leaves a net that can be looked through is its known sums and the noise of so many steps, no more."""
+    width = 64
+    mechanism = replace(subject.noisy, records=4, batch="full", local_steps=steps)
+    net, plain = glass(subject.net, width), replace(PLAIN, learning_rate=4.0)
+    job = subject.job("client", mechanism, 4, optimiser=plain, rounds=1)
+    x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
+    cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)
+    scale = mechanism.noise_multiplier * mechanism.clip_norm
+    known = steps * mechanism.clip_norm * x.sum(0).double() + scale * sum(device_noise(cohort, "client", round, steps))
+    left = -uploads(cohort, round, start)[0].double() - known
+    rounding = 4 * GRID * scale + subject.close * mechanism.clip_norm
+    return float(left.abs().max()) <= steps * rounding + 1e-5 * float(known.abs().max())
+
+
+def _streams_differ(draws: Tape, jobs: list[Job]) -> bool:
+    """Every client, round and purpose has a stream of its own."""
+    kinds = [(job.client, round, purpose) for job in jobs for round in range(ROUNDS) for purpose in ("noise", "batch")]
+    return len({draws.stream(*kind) for kind in kinds}) == len(kinds)
 
 
 def noise_keys(mechanism: Mechanism, tape: Tape, client: str, round: int) -> list[object]:
@@ -153,7 +193,7 @@ def _set(values: set[int]) -> str:
 
 def check_padding(subject: Subject) -> Check:
     """Clients of unequal size, stacked and padded, against each of them alone and against batches taken in pieces."""
-    mechanism, clip, allowed = subject.mechanism, subject.mechanism.clip_norm, CLOSE[subject.net.dtype]
+    mechanism, clip, allowed = subject.mechanism, subject.mechanism.clip_norm, subject.close
     if isinstance(mechanism, NoisySteps):
         full = replace(subject, mechanism=replace(mechanism, batch="full"))
         worst = max(_apart(full, 0), *(_apart(subject, round) for round in range(1, 4)))

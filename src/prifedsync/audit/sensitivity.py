@@ -11,7 +11,7 @@ from ..engines import Cohort
 from ..fdp import Neighbours
 from .attacks import Attack, attack, given
 from .check import Check
-from .subject import CLOSE, AllKept, Records, Subject, all_kept, fitted, sums, uploads
+from .subject import AllKept, Records, Subject, all_kept, fitted, sums, uploads
 
 COMMON = 2  # records that neighbouring data sets share
 ACTIVE = 0.5  # clip norms that an attack must move the sum by, lest nothing was tested
@@ -85,7 +85,7 @@ def check_broken(subject: Subject) -> Check:
         moved = (several[:-1] - several[-1:])[lost].norm(dim=1)
         if bool((single[lost] != 0).any()):
             faults.append("a broken record adds something")
-        if not bool((moved <= CLOSE[subject.net.dtype] * subject.noisy.clip_norm).all()):
+        if not bool((moved <= subject.close * subject.noisy.clip_norm).all()):
             faults.append("a broken record changes what others add")
         if not bool(torch.isfinite(uploads(leaving, round, weights)).all()):
             faults.append("an upload is not finite")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort, Vectorised
 from ..fdp import BadValue, Neighbours
-from ..local import Draws, Net, Optimiser, SystemDraws
+from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
 from ..local.net import Loss, Way
 from .batches import check_batches
 from .check import StepAudit
@@ -30,6 +30,7 @@ def audit_step(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, optimiser: Optimiser,
     mechanism: NoisySteps | OutputPerturbation, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
     engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE, way: Way | None = None,
+    arithmetic: Arithmetic | None = None,
     draws: Draws | None = None, samples: int = SAMPLES,
 ) -> StepAudit:  # fmt: skip
     """Measure sensitivity, noise, batches and counts of one step; a right engine fails in less than one case of a million.
@@ -37,11 +38,12 @@ def audit_step(
     x, y      a few example records; they are twisted, repeated and given to made-up clients
     mechanism what is planned; its records and batch give the rate, the clients of the audit are smaller
     way       force one of the ways to per-record gradients
+    arithmetic  of products: "float32" or "float64", by dtype, unless given
     draws     where random numbers come from: secret ones under a fresh key unless given
     """
     if len(x) < 1 or len(x) != len(y):
         raise BadValue("records", len(x), f"with {len(y)} targets", "give a few example records, each with its target")
-    net = Net(module, loss, x, y, dtype, device, way)
+    net = Net(module, loss, x, y, dtype, device, way, arithmetic)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws())
     if isinstance(mechanism, OutputPerturbation):
         parts = (*check_output(subject), *check_noise(subject, samples))

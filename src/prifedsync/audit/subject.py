@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance, Reference, Vectorised
 from ..fdp import Neighbours
-from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser
+from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser, streams
 from ..local.losses import regression
+from ..local.streams import Streams
 from ..rules import FedAvg
 
 Records = tuple[Tensor, Tensor]
 Mechanism = NoisySteps | OutputPerturbation
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
 OPEN_STEPS = 2  # local steps before an output is perturbed
-CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}  # two ways to one sum, relative to the clip norm
 GRID = 2.0**-12  # what leaves is rounded to a grid of this many noise scales at most
 
 
@@ -44,6 +44,11 @@ class Subject:
     def noisy(self) -> NoisySteps:
         assert isinstance(self.mechanism, NoisySteps)
         return self.mechanism
+
+    @property
+    def close(self) -> float:
+        """How far two ways to one sum may be apart, in clip norms."""
+        return 1e-9 if self.net.arithmetic == "float64" else self.net.clip_margin
 
     @property
     def start(self) -> Tensor:
@@ -115,7 +120,7 @@ def glass(like: Net, width: int) -> Net:
     """
     with torch.random.fork_rng(devices=[]):  # leaves the caller's random state as it is
         module = nn.Linear(width, 1, bias=False)
-    return Net(module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.way)
+    return Net(module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.way, like.arithmetic)
 
 
 def far_below(clip: float, count: int) -> Tensor:
@@ -123,9 +128,25 @@ def far_below(clip: float, count: int) -> Tensor:
     return torch.full((count,), -1e6 * max(clip, 1.0))
 
 
+def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
+    assert isinstance(draws, Streams), draws  # an engine asks for streams on a device alone
+    return draws.stream(client, round, purpose)
+
+
+def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
+    """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
+    assert cohort.streams is not None
+    keys = streams.keys(cohort.streams, [client], round, "noise", torch.device("cpu"))
+
+    def part(step: int, place: int, size: int) -> Tensor:
+        return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]
+
+    return [torch.cat([part(step, *at) for at in enumerate(cohort.net.sizes)]) for step in range(steps)]
+
+
 @dataclass(frozen=True)
 class Silent:
-    """Draws without noise; batches are drawn as ever."""
+    """Draws without noise, but for what a device makes by itself; batches are drawn as ever."""
 
     source: Draws
 
@@ -136,6 +157,9 @@ class Silent:
 
     def normal(self, key: Key, count: int) -> Tensor:
         return torch.zeros(count, dtype=torch.float64)
+
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return stream_of(self.source, client, round, purpose)
 
 
 class AllKept:
@@ -170,6 +194,9 @@ class Tape:
     def normal(self, key: Key, count: int) -> Tensor:
         self.notes.append(("normal", key, self.source.normal(key, count)))
         return self.notes[-1][2]
+
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return stream_of(self.source, client, round, purpose)
 
     def normals(self, client: str, round: int) -> list[Tensor]:
         return [values for kind, key, values in self.notes if (kind, key.client, key.round) == ("normal", client, round)]

@@ -64,7 +64,8 @@ class Reference(Cohort):
         for at, record in enumerate(picked.tolist()):
             here = slice(int(self.offsets[i]) + record, int(self.offsets[i]) + record + 1)
             mask = {name: m[at : at + 1] for name, m in masks.items()}
-            v = self.net.one_record(weights, self.x[here], self.y[here], mask).double()
+            with self.net.exact():
+                v = self.net.one_record(weights, self.x[here], self.y[here], mask).double()
             size = math.hypot(*v.tolist())
             if not job.noisy:
                 total += v

@@ -145,10 +145,11 @@ class Vectorised(Cohort):
             places, valid = _padded(here, self.offsets[group])
             x, y, valid = self.x[places.to(self.x.device)], self.y[places.to(self.y.device)], valid.to(self.x.device)
             masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
-            if private:
-                part = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
-            else:
-                part = self.net.plain_sums(weights, x, y, valid, masks).double()
+            with self.net.exact():
+                if private:
+                    part = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
+                else:
+                    part = self.net.plain_sums(weights, x, y, valid, masks).double()
             sums = part if sums is None else sums.add_(part)
         if sums is None:  # nobody's batch has a record in it
             sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
