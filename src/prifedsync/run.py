@@ -237,7 +237,7 @@ def prepare(
     if metric == "auc" and federation.task.outputs > 2:
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
-    jobs = jobs_of(config, federation, net.clip_margin, lambda done: watch(Working("planning clients", done, total)))
+    jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
     return Prepared(config, federation, model, net, tuple(jobs), rule_of(config), metric)
 
 
@@ -432,7 +432,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     if kind == "alone":
         config = config.changed(participation=1.0, **{"rule.delivery": "pull"})
     bare = replace(
-        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation, prepared.net.clip_margin)),
+        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation, prepared.net.margin_for)),
         rule=Alone() if kind == "alone" else prepared.rule,
     )  # fmt: skip
     draws = SeededDraws(config.seed)

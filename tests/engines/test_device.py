@@ -133,7 +133,7 @@ def test_how_many_are_stacked_is_decided_once():
 def compiler(monkeypatch):
     seen = []
     monkeypatch.setattr(compiled, "_ready", {})
-    monkeypatch.setattr(compiled, "_missing", [])
+    monkeypatch.setattr(compiled, "_said", set())
     monkeypatch.setattr(torch, "compile", lambda graph, **_: seen.append(graph) or graph)
     return seen
 

@@ -72,7 +72,7 @@ class Checkpoint:
             )  # fmt: skip
         places = {int(client): place for client, place in manifest["places"].items()}
         cohort.restore(manifest["counters"], places)
-        cohort.compiles = manifest["compiles"]
+        cohort.compiles = manifest.get("compiles", False)
         weights = tensors["weights"].to(cohort.net.device)
         mean = tensors.get("mean")
         server = Server(

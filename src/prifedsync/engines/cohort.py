@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
-from ..fdp import BadValue
+from ..fdp import BadValue, Neighbours
 from ..local import Draws, Job, Key, Net
+from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
 from ..local.streams import Streams
 from ..rules import Noised, Rule, Unprotected
@@ -56,7 +57,8 @@ class Cohort(ABC):
         if len({job.plan is None for job in jobs}) > 1:
             raise BadValue("clients", len(names), "are private and not private in one run", "train them apart")
         for job, (x, _) in zip(jobs, records, strict=True):
-            job.check(len(x), net.arithmetic, net.clip_margin)
+            neighbours = job.plan.neighbours if job.plan else Neighbours.REPLACE
+            job.check(len(x), net.arithmetic, net.margin_for(neighbours, max(job.steps.records, len(x))))
         # all records in one tensor: a batch of stacked clients is one lookup
         self.sizes = [len(x) for x, _ in records]
         self.offsets = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
@@ -211,7 +213,7 @@ class Cohort(ABC):
         for job, size in zip(self.jobs, self.sizes, strict=True):
             digest.update(f"{job} {size}".encode())
         drawn = "device" if self.streams else "host"  # other noise under the same key
-        digest.update(f"{self.rule.name} {self.slots} {self.net.arithmetic} {self.net.way} {drawn}".encode())
+        digest.update(f"{self.rule.name} {self.slots} {self.net.arithmetic} {self.net.way} {drawn} {VERSION}".encode())
         fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
         for tensor in (self.start, self.x, self.y, *fixed):
             digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)

@@ -124,7 +124,9 @@ class Stack:
         self, net: Net, x: Tensor, y: Tensor, rule: Rule, draws: Streams, job: Job, *,
         capacity: int, width: int, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
-        self.net, self.x, self.y, self.rule, self.draws = net, x, y, rule, draws
+        self.net, self.rule, self.draws = net, rule, draws
+        # where nobody has a record, padding still points at one
+        self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
         self.capacity, self.width, self.replays = capacity, width, replays
         self.private, self.local_steps, self.averaged_from = job.noisy is not None, job.steps.local_steps, job.averaged_from
 
@@ -141,7 +143,7 @@ class Stack:
         self.mean = vectors() if self.averaged_from < self.local_steps - 1 else None
         plain = self.helper is None and self.mean is None
         self.at_once = plain and net.device.type == "cuda" and streams.kernels_there()
-        self.gradient = vectors() if self.private and not self.at_once else self.weights[:0]
+        self.gradient = tensor(net.count if self.private and not self.at_once else 0)
         self.optimiser = Stacked([job.optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
         self.clip, scale, grid, self.divisor = (tensor(dtype=torch.float64).add_(1) for _ in range(4))
@@ -183,6 +185,8 @@ class Stack:
         self.batches.valid.zero_()
         for mine, drawn in zip(self.batches, batches, strict=True):
             mine[:, : len(jobs), :width] = drawn
+        for mine in self.batches[:2]:  # padding is a client's own: a record that is no number must not reach others
+            mine[:, : len(jobs), width:] = mine[:, : len(jobs), :1]
         self.pieces = math.ceil(width / self.width)
 
     def run(
@@ -246,10 +250,16 @@ class Stack:
             self._graphs[self.pieces] = None
             self._one_step(self.pieces)
         else:
-            self._graphs[self.pieces] = graph = torch.cuda.CUDAGraph()
-            with _nothing_collected(), torch.cuda.graph(graph):
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with _nothing_collected(), torch.cuda.graph(graph):
+                    self._one_step(self.pieces)
+            except RuntimeError:  # a module that waits for the device cannot be noted down
+                self.replays = False
                 self._one_step(self.pieces)
-            graph.replay()
+            else:
+                self._graphs[self.pieces] = graph
+                graph.replay()
 
     def _one_step(self, pieces: int) -> None:
         parts = self._parts(pieces)
@@ -326,9 +336,11 @@ class Stack:
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
     """While the device notes down a step, an earlier note must not be thrown away: it would spoil this one."""
+    collects = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()

@@ -25,6 +25,7 @@ from ..rules import RULES, Rule
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 T = TypeVar("T")
+Margin = Callable[[Neighbours, int], float]  # what rounding takes, for so many records
 
 
 def rule_of(config: Config) -> Rule:
@@ -32,7 +33,7 @@ def rule_of(config: Config) -> Rule:
 
 
 def jobs_of(
-    config: Config, federation: Federation, clip_margin: float, told: Callable[[int], None] = lambda done: None
+    config: Config, federation: Federation, margin: Margin, told: Callable[[int], None] = lambda done: None
 ) -> list[Job]:
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client."""
     sizes = {client.name: len(client.train) for client in federation.clients}
@@ -43,14 +44,14 @@ def jobs_of(
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         try:
-            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, clip_margin))
+            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, margin))
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
     return jobs
 
 
-def _job(config: Config, name: str, own: ClientConfig, present: int, clip_margin: float) -> Job:
+def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Margin) -> Job:
     private, local = config.privacy, config.local
 
     if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and own.records is None:
@@ -71,7 +72,8 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, clip_margin
         if private.mechanism == "noisy-steps":
             mechanism = NoisySteps(
                 noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
-                local_steps=rule_of(config).noisy_gradients(steps), clip_margin=clip_margin,
+                local_steps=rule_of(config).noisy_gradients(steps),
+                clip_margin=margin(Neighbours(private.neighbours), max(records, present)),
             )  # fmt: skip
         else:
             kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"

@@ -16,7 +16,7 @@ from ..local.streams import Streams
 from .cohort import Cohort
 from .device import Members, Stack, capacity_of, width_of
 
-STACK_BYTES = {"cpu": 2**28, "cuda": 2**35}  # what a stack of clients may take while it is trained
+STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
 COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 25.0, 0.6, 5e-3, 1e12
 
@@ -29,7 +29,9 @@ class Vectorised(Cohort):
         return self.draws if self.net.device.type == "cuda" and isinstance(self.draws, Streams) else None
 
     def kind(self, i: int) -> tuple[object, ...]:
-        return (*super().kind(i), self.jobs[i].steps.sampling) if self.streams else super().kind(i)
+        if not self.streams:
+            return super().kind(i)
+        return *super().kind(i), self.jobs[i].steps.sampling, self.jobs[i].optimiser.weight_decay > 0
 
     def chunk(self, group: list[int]) -> int:
         if self.streams:
@@ -37,12 +39,16 @@ class Vectorised(Cohort):
         return self.performance.chunk or self._most_stacked([self.jobs[i] for i in group])
 
     def records_at_once(self) -> int:
-        at_once = STACK_BYTES[self.net.device.type] // self.net.record_bytes
+        at_once = self._stack_bytes() // self.net.record_bytes
         return min(self.performance.records_at_once or max(8, at_once), self.net.most_at_once)
 
     def _most_stacked(self, jobs: Sequence[Job]) -> int:
         batch = max(min(2 * expected_size(job.steps), self.records_at_once()) for job in jobs)
-        return max(1, int(STACK_BYTES[self.net.device.type] // (64 * self.net.count + batch * self.net.record_bytes)))
+        return max(1, self._stack_bytes() // (64 * self.net.count + batch * self.net.record_bytes))
+
+    def _stack_bytes(self) -> int:
+        device = self.net.device
+        return STACK_BYTES if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory // 4
 
     # ------------------------------------------------------------------ on a device
 

@@ -16,27 +16,28 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 _ready: dict[tuple[object, ...], Callable[..., Any]] = {}
-_missing: list[str] = []  # why there is no compiler here, once that is known
+_said: set[str] = set()  # why something was not compiled
 
 
 def compiled(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     """The function, compiled for tensors like these; as it is, with one line about it, where that cannot be done."""
-    if _missing:
-        return function
-    graph = make_fx(lambda *given: function(*given))(*example)  # tracing miscounts the arguments of a method
-    leaves = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
-    inside = [value for _, value in sorted(vars(graph).items()) if isinstance(value, Tensor)]
-    inside += [*graph.buffers(), *graph.parameters()]
-    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    like = tuple((tuple(t.shape), t.stride(), t.dtype, str(t.device)) for t in leaves)
-    key = (graph.code, like, flags, *map(id, inside))
-    if key not in _ready:
-        ready = torch.compile(graph, fullgraph=True, dynamic=False)
-        try:
+    try:
+        graph = make_fx(lambda *given: function(*given))(*example)  # tracing miscounts the arguments of a method
+        leaves = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
+        inside = [value for _, value in sorted(vars(graph).items()) if isinstance(value, Tensor)]
+        inside += [*graph.buffers(), *graph.parameters()]  # kept alive by the program, so that no other has their ids
+        cudnn: Any = torch.backends.cudnn
+        precision = torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+        like = tuple((tuple(t.shape), t.stride(), t.dtype, str(t.device)) for t in leaves)
+        key = (graph.print_readable(print_output=False), like, precision, *map(id, inside))
+        if key not in _ready:
+            ready = torch.compile(graph, fullgraph=True, dynamic=False)
             ready(*example)  # compiles now, so that a missing compiler shows now
-        except Exception as error:  # a compiler can fail in any way, and nothing depends on it
-            _missing.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
-            print(f"prifedsync: not compiled, so slower: {_missing[0]}", file=sys.stderr)
-            return function
-        _ready[key] = ready
-    return _ready[key]
+            _ready[key] = ready
+        return _ready[key]
+    except Exception as error:  # a compiler can fail in any way, and nothing depends on it
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if why not in _said:
+            _said.add(why)
+            print(f"prifedsync: not compiled, so slower: {why}", file=sys.stderr)
+        return function

@@ -29,6 +29,7 @@ from torch import Tensor
 from ..fdp import BadValue
 
 KEY_BYTES = 32
+VERSION = 2  # of what a key stands for: under another one a run is not resumed
 BLOCK = 2**16  # values drawn from one stream; longer draws are made of several, in parallel
 # half of a block at a time is so little that torch does not split it among threads of its own, and a core's cache holds it
 ZEROS = bytes(8 * BLOCK)  # what is encrypted to get a stream

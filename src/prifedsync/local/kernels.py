@@ -171,7 +171,8 @@ def _noised(high, low, total, cells, grid, per_grid, share, weights):
     fraction = (noise - noise_whole) + (tl.fma(cells, high, -noise) + cells * low)
     total *= per_grid.to(total.dtype)
     magic = 12582912.0 if total.dtype == tl.float32 else 6755399441055744.0
-    whole = (total + magic) - magic
+    size = (tl.abs(total) + magic) - magic  # not of a negative number: beyond 2^22 that would leave halves
+    whole = tl.where(total < 0, -size, size)
     fraction += (total - whole).to(tl.float32)
     whole += (noise_whole + ((fraction + 12582912.0) - 12582912.0)).to(total.dtype)
     return (whole * grid.to(total.dtype)).to(weights.dtype.element_ty) * share

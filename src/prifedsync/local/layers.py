@@ -89,8 +89,9 @@ class Rows:
         return norm(self._shares() * same.sum(2, keepdim=True).sqrt())
 
     def total(self, scale: Tensor) -> Tensor:
-        rows = scaled(self._shares(), scale).flatten(0, 1)
-        return rows.new_zeros(self.table, rows.shape[1]).index_add(0, self.tokens.flatten(), rows)
+        rows = scaled(self._shares(), scale.double()).flatten(0, 1)  # many tokens a record: singles would not do
+        total = rows.new_zeros(self.table, rows.shape[1]).index_add(0, self.tokens.flatten(), rows)
+        return total.to(scale.dtype)
 
 
 def _linear(layer: nn.Linear, a: Tensor, d: Tensor) -> dict[str, PerRecord]:

@@ -10,6 +10,7 @@ Axis letters: C clients, B records of a batch, P trainable parameters.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ..fdp import BadValue
+from ..fdp import BadValue, Neighbours
 from . import layers
 from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 
@@ -29,6 +30,7 @@ Way = Literal["layers", "general", "loop"]
 Arithmetic = Literal["float64", "float32", "tf32", "bf16"]  # the last two are of products only; weights are singles then
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
 AGREE = 1e-6  # relative, in double precision
+PIECE_MARGIN = 2.5e-4  # 64²·2⁻²⁴: what rounding can do to a sum of 64 clipped vectors in single precision
 CLIP_MARGIN = 1e-4  # where norms and sums are doubles: for records that round differently in a batch of another width
 
 
@@ -155,6 +157,12 @@ class Net:
             return 2e-3
         return 5e-4 if self.sum_dtype == torch.float32 else CLIP_MARGIN
 
+    def margin_for(self, neighbours: Neighbours, records: int) -> float:
+        """The margin of a plan about so many records. A record that comes or goes shifts all others by a place: where they
+        are summed up in several pieces, every piece may then round otherwise."""
+        pieces = math.ceil(records / self.most_at_once) if self.sum_dtype == torch.float32 else 1
+        return self.clip_margin + (PIECE_MARGIN * (pieces - 1) if neighbours is Neighbours.ADD_REMOVE else 0.0)
+
     @property
     def most_at_once(self) -> int:
         """Records whose clipped gradients may be summed at once, for the margin to hold."""
@@ -163,15 +171,18 @@ class Net:
     @contextmanager
     def exact(self) -> Iterator[None]:
         """While it is open, products are as exact as the arithmetic says, and no less."""
-        flags: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = [flag.allow_tf32 for flag in flags]
+        before = [(flag, _legacy(flag), [(each, each.fp32_precision) for each in kinds]) for flag, kinds in _products()]
         try:
-            for flag in flags:
+            for flag, _, _ in before:
                 flag.allow_tf32 = self.arithmetic in ("tf32", "bf16")
             yield
         finally:
-            for flag, was in zip(flags, before, strict=True):
-                flag.allow_tf32 = was
+            for flag, allowed, precisions in before:
+                if allowed is not None:
+                    flag.allow_tf32 = allowed
+                for each, precision in precisions:
+                    if each.fp32_precision != precision:
+                        each.fp32_precision = precision
 
     def _losses_of(self, named: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         given = named | self._cast | {name: mask.to(self._compute) for name, mask in masks.items()}
@@ -272,7 +283,8 @@ class Net:
         return tuple(total.split(self.sizes))
 
     def _clipped(self, gradients: list[layers.PerRecord], valid: Tensor, clip: Tensor) -> tuple[Tensor, ...]:
-        scale = clip_scale([each.norms() for each in gradients], valid, clip).to(self.sum_dtype)
+        smallest = torch.finfo(self.sum_dtype).tiny  # below it a scale is rounded, perhaps up
+        scale = clip_scale([each.norms() for each in gradients], valid, clip, smallest).to(self.sum_dtype)
         return tuple(each.total(scale).flatten() for each in gradients)
 
     # ------------------------------------------------------------------ before the first step
@@ -371,12 +383,27 @@ class Net:
         return {name: x.new_ones(len(x), *shape, dtype=torch.float64) for name, (_, shape) in self.dropouts.items()}
 
 
-def clip_scale(norms: list[Tensor], valid: Tensor, clip: Tensor) -> Tensor:
+def clip_scale(norms: list[Tensor], valid: Tensor, clip: Tensor, smallest: float = SMALLEST_SCALE) -> Tensor:
     """min(1, clip/‖v‖) for each record from the norms of its parts [B]; zero for padding and for what is not finite."""
     whole = layers.norm(torch.stack(norms, 1))
     scale = torch.clamp(clip.double() / whole, max=1.0)
-    known = torch.isfinite(whole) & (scale >= SMALLEST_SCALE)  # a denormal scale would have lost its precision
+    known = torch.isfinite(whole) & (scale >= smallest)  # a denormal scale would have lost its precision
     return torch.where(valid & known, scale, 0.0)
+
+
+def _products() -> list[tuple[Any, list[Any]]]:
+    """torch's two flags about products, and for each the newer settings that it stands for."""
+    cudnn: Any = torch.backends.cudnn
+    return [(torch.backends.cuda.matmul, [torch.backends.cuda.matmul]), (cudnn, [cudnn.conv, cudnn.rnn])]
+
+
+def _legacy(flag: Any) -> bool | None:
+    """Whether products may be rounded; None where that was set the newer way, and torch refuses to answer."""
+    try:
+        allowed: bool = flag.allow_tf32
+    except RuntimeError:
+        return None
+    return allowed
 
 
 class _Tape:
