@@ -82,6 +82,22 @@ def test_plain_sums_are_plain(name):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_one_client_alone_is_as_it_is_among_others(name):
+    """Alone it is computed without the mapping over clients."""
+    net = net_of(CASES[name])
+    weights, x, y, valid, masks = stack(CASES[name], net, torch.float64)
+    clip = some_are_clipped(CASES[name], weights, x, y)
+    together = net.clipped_sums(weights, x, y, valid, clip, masks), net.plain_sums(weights, x, y, valid, masks)
+    for c in range(len(SIZES)):
+        one = slice(c, c + 1)
+        own = {name: mask[one] for name, mask in masks.items()}
+        given = weights[one], x[one], y[one], valid[one]
+        alone = net.clipped_sums(*given, clip[one], own), net.plain_sums(*given, own)
+        for found, expected in zip(alone, together, strict=True):
+            torch.testing.assert_close(found, expected[one], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_the_way_is_the_first_that_is_right(name):
     net = net_of(CASES[name])
     assert net.way == CASES[name].way

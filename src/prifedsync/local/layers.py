@@ -29,9 +29,10 @@ class PerRecord(Protocol):
 
 def norm(values: Tensor) -> Tensor:
     """‖·‖₂ over all but the first axis, in double precision; doubles are scaled before they are squared."""
-    flat = values.double().flatten(1)
+    flat = values.flatten(1)
     if values.dtype != torch.float64:  # the square of any single-precision number is a double
-        return flat.square().sum(1).sqrt()
+        doubles: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+        return doubles
     largest = flat.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
     sizes: Tensor = torch.linalg.vector_norm(flat / largest.unsqueeze(1), dim=1)
     return largest * sizes
@@ -40,7 +41,7 @@ def norm(values: Tensor) -> Tensor:
 def scaled(values: Tensor, scale: Tensor) -> Tensor:
     """Each record times its scale; with scale 0 it is exactly zero, even where the record is not finite."""
     by_record = scale.reshape(-1, *[1] * (values.dim() - 1))
-    return torch.where(by_record > 0, values.to(scale.dtype), 0.0) * by_record
+    return torch.where(by_record > 0, values, 0.0).to(scale.dtype).mul_(by_record)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Outer:
         return norm(self.d) * norm(self.a)
 
     def total(self, scale: Tensor) -> Tensor:
-        finite_a = torch.where(scale.unsqueeze(1) > 0, self.a.to(scale.dtype), 0.0)
+        finite_a = torch.where(scale.unsqueeze(1) > 0, self.a, 0.0).to(scale.dtype)
         return scaled(self.d, scale).T @ finite_a
 
 
@@ -103,7 +104,20 @@ def _linear(layer: nn.Linear, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
 
 def _convolution(layer: nn.Conv1d | nn.Conv2d, a: Tensor, d: Tensor) -> dict[str, PerRecord]:
     """A linear layer over patches, its gradients small enough to form."""
-    return {"weight": _of_weight(layer, patches(layer, a), d), "bias": Formed(d.flatten(2).sum(2))}
+    by_group = d.flatten(2).unflatten(1, (layer.groups, -1))
+    weight = by_group @ _rows(layer, a)  # [B, groups, out / groups, kernel · in / groups]
+    shaped = weight.reshape(len(d), len(layer.weight), *layer.weight.shape[2:], -1).movedim(-1, 2).contiguous()
+    return {"weight": Formed(shaped), "bias": Formed(d.flatten(2).sum(2))}
+
+
+def _rows(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+    """Patches [B, groups, places, kernel · in / groups]. With channels last, what is copied lies side by side."""
+    a = _padded(layer, a).movedim(1, -1).contiguous()
+    sides = len(layer.kernel_size)
+    for side, (size, step, stride) in enumerate(zip(layer.kernel_size, layer.dilation, layer.stride, strict=True)):
+        a = a.unfold(1 + side, step * (size - 1) + 1, stride)[..., ::step]  # the kernel's side becomes the last axis
+    a = a.movedim(1 + sides, -1).unflatten(-1, (layer.groups, -1)).movedim(-2, 1)
+    return a.flatten(2 + sides).flatten(2, 1 + sides)
 
 
 def of_patches(layer: nn.Conv1d | nn.Conv2d, unfolded: Tensor, d: Tensor) -> dict[str, PerRecord]:
@@ -123,10 +137,7 @@ def patches(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
     """What a convolution multiplies its weight with: [B, groups, in · kernel / groups, places]; on a GPU with rows of
     zeros, so that products read several rows at a time."""
     kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
-    if layer.padding != "valid":
-        # the amounts that the layer itself pads with, last axis first
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        a = F.pad(a, layer._reversed_padding_repeated_twice, mode=mode)
+    a = _padded(layer, a)
     if isinstance(layer, nn.Conv1d):
         a, kernel, stride, dilation = a.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
     if a.device.type == "cpu":
@@ -158,6 +169,14 @@ def convolved(layer: nn.Conv1d | nn.Conv2d, a: Tensor, unfolded: Tensor) -> Tens
         outputs = outputs + layer.bias.unsqueeze(1)
     shaped: Tensor = outputs.unflatten(2, places)
     return shaped
+
+
+def _padded(layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+    if layer.padding == "valid" or not any(layer._reversed_padding_repeated_twice):
+        return a
+    # the amounts that the layer itself pads with, last axis first
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    return F.pad(a, layer._reversed_padding_repeated_twice, mode=mode)
 
 
 def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils._pytree import tree_map
 
 from ..fdp import BadValue, Neighbours
 from . import layers
@@ -212,8 +213,7 @@ class Net:
             rows = [self._loop(*one, _row(masks, c)) for c, one in enumerate(zip(flat, x, y, valid, clip, strict=True))]
             return tuple(torch.stack([torch.cat(row) for row in rows]).split(self.sizes, 1))
         one_client = self._by_layers if self.way == "layers" else self._by_records
-        parts: tuple[Tensor, ...] = vmap(one_client)(flat, x, y, valid, clip, masks)
-        return parts
+        return _over_clients(one_client, flat, x, y, valid, clip, masks)
 
     def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
         """Σ over valid records of v for each client, no clipping: training without privacy."""
@@ -235,7 +235,7 @@ class Net:
             rows = [one_client(*one, _row(masks, c)) for c, one in enumerate(ones)]
             parts = tuple(torch.stack(part) for part in zip(*rows, strict=True))
         else:
-            parts = vmap(one_client)(flat, x, y, valid, masks)
+            parts = _over_clients(one_client, flat, x, y, valid, masks)
         some = valid.any(1, keepdim=True)  # all padding: zero times whatever the padding gave
         return tuple(torch.where(some, part, 0.0) for part in parts)
 
@@ -254,7 +254,8 @@ class Net:
             with _Tape(self, _alone(probes)) as tape:
                 return self._losses_of(weights, x[None], y[None], _alone(masks)).sum(), tape.inputs
 
-        probes = {name: flat.new_zeros(len(x), *shape, dtype=self._compute) for name, shape in self.probes.items()}
+        zero = flat.new_zeros((), dtype=self._compute)
+        probes = {name: zero.expand(len(x), *shape) for name, shape in self.probes.items()}
         d, a = vmap(grad(one, has_aux=True))(probes, x, y, masks)
         found: dict[str, layers.PerRecord] = {}
         for name, layer in self._tapped.items():
@@ -437,6 +438,14 @@ def _first_line(error: Exception) -> str:
 
 def _alone(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value[None] for name, value in values.items()}
+
+
+def _over_clients(one_client: Callable[..., tuple[Tensor, ...]], *given: Any) -> tuple[Tensor, ...]:
+    """The function mapped over the first axis; one client alone is spared the mapping, which has its price."""
+    if len(given[0]) > 1:
+        parts: tuple[Tensor, ...] = vmap(one_client)(*given)
+        return parts
+    return tuple(part.unsqueeze(0) for part in one_client(*tree_map(lambda tensor: tensor[0], given)))
 
 
 def _row(masks: Masks, c: int) -> Masks:
