@@ -1,0 +1,146 @@
+"""All that docs/results/bench-gpu.md says: `python benchmarks/gpu.py OUT [part …]` on a machine with a GPU.
+
+Parts: the workloads below, `scaling` and `roofline`; all of them by default, each written to OUT/PART.json as it is done.
+`tables` prints what lies in OUT as Markdown, on any machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WORKLOADS = {
+    "mnist-tf32": ("mnist-paper", []),
+    "mnist-bf16": ("mnist-paper", ["performance.dtype=bf16"]),
+    "mnist-float32": ("mnist-paper", ["performance.dtype=float32"]),
+    "mnist-poisson": ("mnist-paper", ["local.sampling=poisson"]),
+    "mnist-eager": ("mnist-paper", ["performance.compile=off"]),
+    "pfl-cifar10": ("pfl-cifar10", []),
+    "cifar-paper": ("cifar-paper", []),
+    "general": ("general", []),
+    "mlp": ("mlp", []),
+}
+SCALING = (100, 10, 1000)
+SECONDS = 10.0  # of timed rounds for each workload
+STEPS = 5  # profiled
+
+
+def scaling() -> dict[str, Any]:
+    from prifedsync.bench import measure
+
+    found = measure("mnist-paper", device="cuda", clients=SCALING, limit=SECONDS)
+    return {"device": found["device"], "versions": found["versions"], "scaling": found["scaling"]}
+
+
+def roofline() -> dict[str, Any]:
+    """Where the time of one step goes, kernel by kernel, beside what the machine can do at most."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from prifedsync.bench.measuring import Rounds
+    from prifedsync.bench.workloads import workload
+    from prifedsync.run import prepare
+
+    def milliseconds(work: Any, times: int = 20) -> float:
+        work()
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(times):
+            work()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begun) / times * 1e3
+
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name()}
+    x, y = torch.randn(2**28, device="cuda"), torch.empty(2**28, device="cuda")
+    found["copy_tb_s"] = 8 * 2**28 / milliseconds(lambda: y.copy_(x)) / 1e9
+    for name, dtype in (("tf32", torch.float32), ("bf16", torch.bfloat16)):
+        a = torch.randn(8192, 8192, device="cuda", dtype=dtype)
+        torch.backends.cuda.matmul.allow_tf32 = True
+        found[f"{name}_tflop_s"] = 2 * 8192**3 / milliseconds(lambda a=a: a @ a) / 1e9
+    torch.backends.cuda.matmul.allow_tf32 = False
+    work = workload("mnist-paper")
+    for dtype in ("tf32", "bf16"):
+        config = work.config("cuda", "cuda", [f"performance.dtype={dtype}"])
+        prepared = prepare(config, work.federation(100))
+        for mechanism in ("noisy-steps", "none"):
+            own = prepared.config.changed(**{"privacy.mechanism": mechanism})
+            rounds = Rounds(prepare(own, prepared.federation), 100)
+            rounds()
+            (stack,) = rounds.cohort._stacks.values()
+            with stack.net.exact():
+                stack.step.zero_()
+                with FlopCounterMode(display=False) as counter:
+                    stack._sums_of(*stack._sums_of_what(0))
+                stack._one_step(1)
+                with profile(activities=[ProfilerActivity.CUDA]) as seen:
+                    for _ in range(STEPS):
+                        stack.step.zero_()
+                        stack._one_step(1)
+                    torch.cuda.synchronize()
+            kernels = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
+            found[f"{dtype} {mechanism}"] = {
+                "gflop": counter.get_total_flops() / 1e9,
+                "update_gbyte": 28e-9 * stack.capacity * stack.net.count,
+                "all_us": sum(event.device_time_total for event in kernels) / STEPS,
+                "kernels_us": {event.key[:110]: event.device_time_total / STEPS for event in kernels[:24]},
+            }
+            del rounds, stack
+            gc.collect()
+            torch.cuda.empty_cache()
+    return found
+
+
+def tables(folder: Path) -> None:
+    """Markdown of what was measured."""
+    heads = ["", "ours, ms", "no privacy", "private ÷ no privacy", "Opacus", "×", "Opacus, ghost", "plain loop"]
+    rows = [f"| {' | '.join([*heads, 'first round', 'memory'])} |", "|---" * 10 + "|"]
+    for name in WORKLOADS:
+        if not (folder / f"{name}.json").is_file():
+            continue
+        found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        cells = [found[key] for key in ("iteration_ms", "nonprivate_ms", "private_over_nonprivate", "opacus_ms")]
+        cells += [found[key] for key in ("speedup_over_opacus", "opacus_ghost_ms", "plain_loop_ms", "first_round_s")]
+        words = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
+        what = f"{name}, {found['clients']} clients, round {found['round_ms']:.3g} ms"
+        rows.append(f"| {what} | {' | '.join(words)} s | {found['peak_memory_mib'] / 1024:.1f} GiB |")
+    print("\n".join(rows))
+    if (folder / "scaling.json").is_file():
+        print("\n| clients | iteration, ms | a client's step, µs | memory, GiB |\n|---|---|---|---|")
+        for row in json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling"]:
+            memory = row["peak_memory_mib"] / 1024
+            print(f"| {row['clients']} | {row['iteration_ms']:.3g} | {1e3 * row['client_step_ms']:.3g} | {memory:.1f} |")
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    folder, parts = Path(sys.argv[1]), sys.argv[2:] or [*WORKLOADS, "scaling", "roofline"]
+    folder.mkdir(parents=True, exist_ok=True)
+    if parts == ["tables"]:
+        tables(folder)
+        return
+    from prifedsync.bench import measure
+
+    for part in parts:
+        begun = time.perf_counter()
+        if part in WORKLOADS:
+            preset, overrides = WORKLOADS[part]
+            found = measure(preset, device="cuda", overrides=overrides, limit=SECONDS)
+        else:
+            found = {"scaling": scaling, "roofline": roofline}[part]()
+        (folder / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{part}: {time.perf_counter() - begun:.0f} s", flush=True)
+        gc.collect()
+        import torch
+
+        torch.cuda.empty_cache()
+    tables(folder)
+
+
+if __name__ == "__main__":
+    main()
