@@ -1,9 +1,11 @@
 """Draws: the law of each kind, streams that keys keep apart, and secrets that stay secret."""
 
 import hashlib
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,9 +74,8 @@ def test_low_bits_of_normals_are_even(draws):
 
 
 def test_both_values_of_a_pair_are_independent():
-    """A block has the first values of all pairs, then the second ones. Nothing about one is seen in the other."""
-    blocks = SystemDraws().normal(KEY, 4 * BLOCK).reshape(4, 2, -1).numpy()
-    first, second = blocks[:, 0].ravel(), blocks[:, 1].ravel()
+    """The first values of all pairs come first, then the second ones. Nothing about one is seen in the other."""
+    first, second = SystemDraws().normal(KEY, 3 * BLOCK).reshape(2, -1).numpy()
     angle, radius = np.arctan2(second, first), np.hypot(first, second)
     assert stats.ks_1samp(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > FLAKES
     assert stats.ks_1samp(radius, stats.rayleigh.cdf).pvalue > FLAKES
@@ -97,9 +98,9 @@ def test_no_bit_serves_two_values_but_the_two_of_a_pair(monkeypatch, pairs):
     """Any of them flipped: whatever changes, changes in one pair."""
     before = SystemDraws(b"s" * 32).normal(KEY, 2 * pairs)
     seen = set()
-    for place in range(12 * pairs):
+    for place in range(16 * pairs):
         with monkeypatch.context() as patch:
-            mask = np.where(np.arange(12 * pairs) == place, 0xFF, 0).astype(np.uint8)
+            mask = np.where(np.arange(16 * pairs) == place, 0xFF, 0).astype(np.uint8)
             after = patched(patch, lambda bits, mask=mask: bits ^ mask).normal(KEY, 2 * pairs)
         changed = set(torch.nonzero(after != before).flatten().tolist())
         assert len({value % pairs for value in changed}) == 1 or not changed
@@ -179,6 +180,17 @@ def test_threads_change_nothing(draws, count, monkeypatch):
         torch.set_num_threads(threads)
         assert torch.equal(before[0], after[0])
         assert torch.equal(before[1], after[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux shows them")
+def test_drawing_leaves_torch_the_threads_it_had():
+    """A team of threads for every thread that draws would slow down whatever torch does afterwards."""
+    script = (
+        "import os, torch; from prifedsync.local import Key, SystemDraws; (torch.rand(999, 999) @ torch.rand(999, 999));"
+    )
+    script += "had = len(os.listdir('/proc/self/task')); SystemDraws().normal(Key('a', 0, 0, 'noise'), 10**6);"
+    script += "print(len(os.listdir('/proc/self/task')) - had <= os.cpu_count())"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "True\n"
 
 
 def test_a_failing_thread_is_no_silence(draws, monkeypatch):

@@ -122,15 +122,18 @@ class Vectorised(Cohort):
                 self.queries[i] += self.jobs[i].noisy is not None
             return self._seated(round, group).gradients(weights, step)
         sums = self.batch_sums(round, step, group, weights)
+        gradient = torch.empty_like(sums, dtype=self.net.dtype)  # the grid's multiples are exact in single precision
         for c, i in enumerate(group):
             noisy = self.jobs[i].noisy
             if noisy:
                 key = Key(self.jobs[i].client, round, step, "noise")
                 scale, bound = noisy.noise_multiplier * noisy.clip_norm, noisy.records * noisy.clip_norm
-                sums[c] = noise.gaussian(sums[c], scale, bound, self.draws, key)
+                gradient[c] = noise.gaussian(sums[c], scale, bound, self.draws, key)
                 self.queries[i] += 1
-        expected = sums.new_tensor([expected_size(self.jobs[i].steps) for i in group])
-        return sums.div_(expected.unsqueeze(1)).to(self.net.dtype)
+            else:
+                gradient[c] = sums[c]
+        expected = gradient.new_tensor([expected_size(self.jobs[i].steps) for i in group])
+        return gradient.div_(expected.unsqueeze(1))
 
     def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
         """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""

@@ -30,8 +30,7 @@ from ..fdp import BadValue
 
 KEY_BYTES = 32
 VERSION = 2  # of what a key stands for: under another one a run is not resumed
-BLOCK = 2**16  # values drawn from one stream; longer draws are made of several, in parallel
-# half of a block at a time is so little that torch does not split it among threads of its own, and a core's cache holds it
+BLOCK = 2**17  # values drawn from one stream; longer draws are made of several, in parallel
 ZEROS = bytes(8 * BLOCK)  # what is encrypted to get a stream
 ONE = np.uint64(0x3FF0000000000000)  # the double 1.0
 
@@ -108,23 +107,21 @@ class SystemDraws:
         return _stream_key(self.secret, client, round, purpose)
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, into: self._uniform(key, block, into), count)
+        return _in_blocks(lambda block, into: _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into), count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, into: self._normal(key, block, into), count)
+        """Box and Muller 1958, in double precision: two values from 52 random bits for a radius and 52 for an angle.
 
-    def _uniform(self, key: Key, block: int, into: np.ndarray) -> None:
-        _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into)
-
-    def _normal(self, key: Key, block: int, into: np.ndarray) -> None:
-        """Box and Muller 1958, in double precision: two values from 52 bits for a radius and 32 for an angle."""
-        pairs = (len(into) + 1) // 2
-        bits = self._bits(key, block, 12 * pairs)  # no byte serves two pairs, nor a radius and an angle
-        radius = torch.from_numpy(_in_unit(bits[: 8 * pairs].view(np.uint64))).log_().mul_(-2).sqrt_()
-        angle = torch.from_numpy(bits[8 * pairs :].view(np.int32)).double().add_(0.5).mul_(2 * math.pi / 2**32)
-        first, second = torch.from_numpy(into).tensor_split([pairs])
-        torch.cos(angle, out=first).mul_(radius)
-        torch.sin(angle[: len(second)], out=second).mul_(radius[: len(second)])
+        Not in the threads above: torch would make threads of its own for each of them, and be slow ever after.
+        """
+        pairs = (count + 1) // 2
+        values = self.uniform(key, 2 * pairs)
+        for radius, angle in values.view(2, pairs).split(BLOCK, 1):  # so much at a time as stays in the cache; in place
+            radius.log_().mul_(-2).sqrt_()
+            cosine = angle.mul_(2 * math.pi).cos()
+            angle.sin_().mul_(radius)
+            radius.mul_(cosine)
+        return values[:count]
 
     def _bits(self, key: Key, block: int, count: int) -> np.ndarray:
         """That many bytes of a stream of its own."""
