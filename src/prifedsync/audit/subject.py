@@ -193,7 +193,7 @@ class Tape:
 
     def normal(self, key: Key, count: int) -> Tensor:
         self.notes.append(("normal", key, self.source.normal(key, count)))
-        return self.notes[-1][2]
+        return self.notes[-1][2].clone()
 
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return stream_of(self.source, client, round, purpose)

@@ -49,7 +49,7 @@ class Key(NamedTuple):
 
 
 class Draws(Protocol):
-    """Where random numbers come from."""
+    """Where random numbers come from. Whoever asked may change what he gets: it is a tensor of its own."""
 
     def uniform(self, key: Key, count: int) -> Tensor: ...  # float64 in (0, 1)
     def normal(self, key: Key, count: int) -> Tensor: ...  # float64
@@ -183,4 +183,4 @@ class RecordedDraws:
             self.tape[name] = getattr(self.source, kind)(key, count)
         if name not in self.tape or len(self.tape[name]) != count:
             raise ValueError(f"{key} with {count} values is not on the tape")
-        return self.tape[name]
+        return self.tape[name].clone()

@@ -20,7 +20,7 @@ EXACT_BITS = 23  # multiples of the grid up to this many bits are exact in singl
 
 def gaussian(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -> Tensor:
     """The vector plus N(0, scale²) in each entry; no entry of the vector is beyond `bound`."""
-    noised = torch.add(total.cpu(), draws.normal(key, total.numel()), alpha=scale)  # a tape may keep what was drawn
+    noised = draws.normal(key, total.numel()).mul_(scale).add_(total.cpu())
     return _to_grid(noised, scale, bound).to(total.device)
 
 
