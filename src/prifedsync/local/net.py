@@ -3,7 +3,7 @@
 Three ways to the same sum; the first that agrees with plain autograd on a few records, one at a time, is taken:
     layers   book-keeping: every trainable parameter belongs to a layer with a rule of its own, called once (`layers.py`)
     general  torch.func maps the gradient over records
-    loop     one record after another
+    loop     one record after another; before `general` for large nets on a CPU, where many gradients outgrow the caches
 Axis letters: C clients, B records of a batch, P trainable parameters.
 """
 
@@ -30,6 +30,7 @@ Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
 Way = Literal["layers", "general", "loop"]
 Arithmetic = Literal["float64", "float32", "tf32", "bf16"]  # the last two are of products only; weights are singles then
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
+LARGE = 2**17  # parameters
 AGREE = 1e-6  # relative, in double precision
 PIECE_MARGIN = 2.5e-4  # 64²·2⁻²⁴: what rounding can do to a sum of 64 clipped vectors in single precision
 CLIP_MARGIN = 1e-4  # where norms and sums are doubles: for records that round differently in a batch of another width
@@ -80,7 +81,8 @@ class Net:
             said = f"fails on its first records: {type(error).__name__}: {_first_line(error)}"
             remedy = "its forward must take [n, …] and give [n, outputs], also in double precision"
             raise BadValue("model", type(module).__name__, said, remedy) from error
-        self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way)
+        one_by_one = torch.device(device).type == "cpu" and self.count >= LARGE
+        self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way, one_by_one)
         self.module.to(device=device, dtype=dtype)
         self.dtype, self.device = dtype, torch.device(device)
         # doubles are slow to multiply on a GPU; what singles round away there is within the clip margin
@@ -279,8 +281,10 @@ class Net:
         total = flat.new_zeros(self.count, dtype=torch.float64)
         for i in torch.nonzero(valid).flatten().tolist():
             here = {name: mask[i : i + 1] for name, mask in masks.items()}
-            gradient = layers.Formed(self.one_record(flat, x[i : i + 1], y[i : i + 1], here)[None])
-            total += gradient.total(clip_scale([gradient.norms()], valid[i : i + 1], clip))
+            gradient = self.one_record(flat, x[i : i + 1], y[i : i + 1], here)
+            scale = clip_scale([layers.norm(gradient[None])], valid[i : i + 1], clip).item()
+            if scale:  # otherwise it is not finite
+                total.add_(gradient, alpha=scale)
         return tuple(total.split(self.sizes))
 
     def _clipped(self, gradients: list[layers.PerRecord], valid: Tensor, clip: Tensor) -> tuple[Tensor, ...]:
@@ -343,7 +347,7 @@ class Net:
         spread = torch.randn(start.shape, generator=torch.Generator().manual_seed(0), dtype=start.dtype)
         return start + 0.1 * spread
 
-    def _choose(self, x: Tensor, y: Tensor, asked: Way | None) -> tuple[Way, str]:
+    def _choose(self, x: Tensor, y: Tensor, asked: Way | None, one_by_one: bool) -> tuple[Way, str]:
         """The first way that agrees with plain autograd, record by record, and why the earlier ones were not taken."""
         weights, reasons = self._off_zero(), []
         clip = torch.tensor(1e-3, dtype=torch.float64)  # small enough that records are clipped
@@ -353,7 +357,9 @@ class Net:
         except (RuntimeError, ValueError, IndexError) as error:
             raise BadValue("model", type(self.module).__name__, f"fails on one record: {_first_line(error)}") from error
         ways: dict[Way, Any] = {"layers": self._by_layers, "general": self._by_records, "loop": self._loop}
-        for way, one_client in ways.items():
+        order: list[Way] = ["layers", "loop", "general"] if one_by_one else ["layers", "general", "loop"]
+        for way in order:
+            one_client = ways[way]
             if asked not in (None, way):
                 continue
             missing = set(self.names) - {f"{n}.{p}".lstrip(".") for n, m in self._tapped.items() for p, _ in _trainable(m)}
