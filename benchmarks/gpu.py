@@ -96,22 +96,23 @@ def roofline() -> dict[str, Any]:
 
 
 def tables(folder: Path) -> None:
-    """Markdown of what was measured."""
+    """Markdown of what was measured, and all of it in one file."""
+    parts = {part: folder / f"{part}.json" for part in (*WORKLOADS, "scaling", "roofline")}
+    everything = {part: json.loads(path.read_text(encoding="utf-8")) for part, path in parts.items() if path.is_file()}
+    (folder / "bench-gpu.json").write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
     heads = ["", "ours, ms", "no privacy", "private ÷ no privacy", "Opacus", "×", "Opacus, ghost", "plain loop"]
     rows = [f"| {' | '.join([*heads, 'first round', 'memory'])} |", "|---" * 10 + "|"]
-    for name in WORKLOADS:
-        if not (folder / f"{name}.json").is_file():
-            continue
-        found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for name in [name for name in WORKLOADS if name in everything]:
+        found = everything[name]
         cells = [found[key] for key in ("iteration_ms", "nonprivate_ms", "private_over_nonprivate", "opacus_ms")]
         cells += [found[key] for key in ("speedup_over_opacus", "opacus_ghost_ms", "plain_loop_ms", "first_round_s")]
         words = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
         what = f"{name}, {found['clients']} clients, round {found['round_ms']:.3g} ms"
         rows.append(f"| {what} | {' | '.join(words)} s | {found['peak_memory_mib'] / 1024:.1f} GiB |")
     print("\n".join(rows))
-    if (folder / "scaling.json").is_file():
+    if "scaling" in everything:
         print("\n| clients | iteration, ms | a client's step, µs | memory, GiB |\n|---|---|---|---|")
-        for row in json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling"]:
+        for row in everything["scaling"]["scaling"]:
             memory = row["peak_memory_mib"] / 1024
             print(f"| {row['clients']} | {row['iteration_ms']:.3g} | {1e3 * row['client_step_ms']:.3g} | {memory:.1f} |")
 
