@@ -80,7 +80,9 @@ class Vectorised(Cohort):
 
     def worth_compiling(self) -> bool:
         """Whether what is planned wins the compiler's time back; the same answer on every machine."""
-        if self.performance.compile != "auto" or not self.streams or self.net.way == "loop":
+        if not self.streams or self.net.way == "loop":  # a loop over records cannot be traced: it depends on them
+            return False
+        if self.performance.compile != "auto":
             return self.performance.compile == "on"
         clients = len(self.jobs) * self.performance.share
         steps = sum(job.steps.local_steps for job in self.jobs) / len(self.jobs)
@@ -96,14 +98,14 @@ class Vectorised(Cohort):
         jobs = [self.jobs[i] for i in group]
         optimiser = Stacked([job.optimiser for job in jobs], [self.taken[i] - 1 for i in group], start)
         counts = start.new_tensor([self.steps[i] for i in group]).unsqueeze(1)
-        weights, mean, first = start, torch.zeros_like(start), jobs[0].averaged_from
+        weights, mean, first = start, start, jobs[0].averaged_from
         for step in range(jobs[0].steps.local_steps):
             gradient = self.gradient(round, step, group, weights)
             pull = self.rule.pull(weights, helper)
             counts += 1
             weights = optimiser.step(weights, gradient if pull is None else gradient + pull, slots, counts)
             if step >= first:
-                mean += (weights - mean) / (step - first + 1)
+                mean = weights if step == first else mean + (weights - mean) / (step - first + 1)
         return self._perturbed(round, group, start, mean)
 
     def _on_device(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
