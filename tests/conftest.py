@@ -2,5 +2,26 @@
 
 import os
 
+import pytest
+
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before torch is imported, and for the processes that tests start
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """As in a new process: no program is ready, and nothing was said about a compiler."""
+    from prifedsync.local import compiled
+
+    monkeypatch.setattr(compiled, "_ready", {})
+    monkeypatch.setattr(compiled, "_said", set())
+
+
+@pytest.fixture
+def compiler(nothing_compiled, monkeypatch):
+    """Counts what it is given, and gives it back as it is."""
+    import torch
+
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: seen.append(graph) or graph)
+    return seen

@@ -8,7 +8,7 @@ from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.device import capacity_of, width_of
 from prifedsync.fdp import BadValue
-from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses
+from prifedsync.local import Net, Optimiser, SeededDraws, losses
 from prifedsync.rules import FedAvg, Server
 
 from ..local.expanded import Expanded
@@ -127,15 +127,6 @@ def test_how_many_are_stacked_is_decided_once():
 
 
 # ---------------------------------------------------------------------- programs
-
-
-@pytest.fixture
-def compiler(monkeypatch):
-    seen = []
-    monkeypatch.setattr(compiled, "_ready", {})
-    monkeypatch.setattr(compiled, "_said", set())
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: seen.append(graph) or graph)
-    return seen
 
 
 def test_rounds_of_changing_size_share_their_programs(compiler):

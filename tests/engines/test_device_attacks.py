@@ -28,6 +28,7 @@ from .test_device import CELL, OnDevice, twins
 NET = net_of(MLP)
 DROPOUT = net_of(CASES["dropout"])
 ALL = [0, 1, 2, 3]
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 def engine_of(kind=OnDevice, net=NET, jobs=None, records=None, seed=5, **options):
@@ -408,12 +409,6 @@ def test_what_was_sent_does_not_change_afterwards():
 
 
 # ---------------------------------------------------------------------- compiled programs
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled(monkeypatch):
-    monkeypatch.setattr(compiled, "_ready", {})
-    monkeypatch.setattr(compiled, "_said", set())
 
 
 @pytest.fixture

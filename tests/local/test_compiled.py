@@ -7,16 +7,6 @@ from torch import nn
 from prifedsync.local import Net, compiled, losses
 
 
-@pytest.fixture
-def compiler(monkeypatch):
-    """Counts what it is given, and gives it back as it is."""
-    seen = []
-    monkeypatch.setattr(compiled, "_ready", {})
-    monkeypatch.setattr(compiled, "_said", set())
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: seen.append(graph) or graph)
-    return seen
-
-
 def test_equal_traces_share_a_program(compiler):
     x = torch.randn(3, 4)
     for _ in range(3):
@@ -46,15 +36,13 @@ def test_whatever_makes_a_difference_has_its_own(compiler, other, request):
     torch.testing.assert_close(first(torch.ones(3, 4)), torch.full((3, 4), 3.0))
 
 
-def test_a_missing_compiler_costs_one_line(monkeypatch, capsys):
+def test_a_missing_compiler_costs_one_line(nothing_compiled, monkeypatch, capsys):
     def broken(graph, **_):
         def fails(*given):
             raise RuntimeError("no compiler here\nand much more about it")
 
         return fails
 
-    monkeypatch.setattr(compiled, "_said", set())
-    monkeypatch.setattr(compiled, "_ready", {})
     monkeypatch.setattr(torch, "compile", broken)
     x = torch.ones(2)
     for _ in range(2):

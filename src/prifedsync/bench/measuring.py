@@ -201,7 +201,7 @@ def _what(work: Workload, prepared: Prepared, clients: int) -> dict[str, Any]:
         "noise_multiplier": noisy.noise_multiplier,
         "parameters": prepared.net.count,
         "gradients": prepared.net.way,
-        "arithmetic": rivals.arithmetic_of(prepared),
+        "arithmetic": prepared.net.arithmetic,
         "draws": config.privacy.randomness,
     }
 

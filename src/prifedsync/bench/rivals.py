@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import LocalConfig
+from ..local import Net
 from ..run import Prepared
 
 OpacusWay = Literal["hooks", "ghost"]
@@ -41,10 +41,10 @@ class Loop:
     clients: Sequence[One]
     steps: int
     batch: int
-    tf32: bool
+    net: Net  # ours: their products are as exact as its
 
     def __call__(self) -> None:
-        with warnings.catch_warnings(), _tf32(self.tf32):
+        with warnings.catch_warnings(), self.net.exact():
             warnings.simplefilter("ignore")  # Opacus' hooks make torch warn; the user can do nothing about it
             for one in self.clients:
                 for _ in range(self.steps):
@@ -101,12 +101,6 @@ def batch_of(prepared: Prepared) -> int:
     return len(prepared.federation.clients[0].train) if batch == "full" else batch
 
 
-def arithmetic_of(prepared: Prepared) -> str:
-    """What products are made of: float64, float32, tf32 or bf16."""
-    plain = str(prepared.net.dtype).removeprefix("torch.")
-    return str(getattr(prepared.net, "arithmetic", plain))
-
-
 def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
     net = prepared.net
     dtype = torch.float64 if net.dtype is torch.float64 else torch.float32
@@ -115,22 +109,7 @@ def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
         model = copy.deepcopy(prepared.module).to(net.device, dtype).train()
         wrapped = wrap(model, optimiser_of(prepared.config.local, model))
         ones.append(One(*wrapped, client.train.x.to(net.device, dtype), client.train.y.to(net.device)))
-    tf32 = net.device.type == "cuda" and arithmetic_of(prepared) in ("tf32", "bf16")
-    return Loop(ones, prepared.config.local.local_steps, batch_of(prepared), tf32)
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    """The rivals' products are rounded where ours are; convolutions are in any case, by torch's default."""
-    products = torch.backends.cuda.matmul
-    before = products.allow_tf32 if allowed else False
-    try:
-        if allowed:
-            products.allow_tf32 = True
-        yield
-    finally:
-        if allowed:
-            products.allow_tf32 = before
+    return Loop(ones, prepared.config.local.local_steps, batch_of(prepared), net)
 
 
 def optimiser_of(local: LocalConfig, model: nn.Module) -> torch.optim.Optimizer:
