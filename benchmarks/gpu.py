@@ -76,11 +76,11 @@ def roofline() -> dict[str, Any]:
                 stack.step.zero_()
                 with FlopCounterMode(display=False) as counter:
                     stack._sums_of(*stack._sums_of_what(0))
-                stack._one_step(1)
+                stack._one_step()
                 with profile(activities=[ProfilerActivity.CUDA]) as seen:
                     for _ in range(STEPS):
                         stack.step.zero_()
-                        stack._one_step(1)
+                        stack._one_step()
                     torch.cuda.synchronize()
             kernels = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
             found[f"{dtype} {mechanism}"] = {

@@ -71,11 +71,11 @@ def test_one_query_too_few_shows(subject, monkeypatch):
 
 
 def test_batches_at_another_rate_show(subject, monkeypatch):
-    right = device.choose
+    right = device.terms_of
 
     def wrong(members, *given):
         jobs = [replace(job, plan=job.plan.changed(batch=job.noisy.batch + 4)) for job in members.jobs]
         return right(replace(members, jobs=jobs), *given)
 
-    monkeypatch.setattr(device, "choose", wrong)
+    monkeypatch.setattr(device, "terms_of", wrong)
     assert failed(*batches.check_batches(subject))

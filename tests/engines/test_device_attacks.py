@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +61,8 @@ def _keys(change):
     def mutate(patch):
         keys = streams.keys
 
-        def changed(draws, clients, round, purpose, device):
-            return keys(draws, *change(clients, round, purpose), device)
+        def changed(draws, clients, round, purposes, device):
+            return keys(draws, *change(clients, round, purposes), device)
 
         patch.setattr(streams, "keys", changed)
 
@@ -86,8 +87,8 @@ def _uniforms(change):
 
 def _masks(change):
     def mutate(patch):
-        masks = device.Stack._masks
-        patch.setattr(device.Stack, "_masks", lambda stack, picked: masks(stack, change(picked)))
+        lots = device.Stack._lots
+        patch.setattr(device.Stack, "_lots", lambda stack, picked: lots(stack, change(picked)))
 
     return mutate
 
@@ -107,8 +108,8 @@ def _stuck(patch):
     """The step is not counted: every step has the batch and the noise of the first."""
     step = device.Stack._one_step
 
-    def again(stack, pieces):
-        step(stack, pieces)
+    def again(stack):
+        step(stack)
         stack.step.zero_()
 
     patch.setattr(device.Stack, "_one_step", again)
@@ -126,9 +127,9 @@ MUTATIONS = {
     "a coarse grid": _noise(lambda n: n._replace(grid=n.grid * 2**8)),
     "another divisor": _noise(lambda n: n._replace(divisor=n.divisor + 1)),
     "all parameters alike": _nonces(lambda nonces: nonces * torch.tensor([1, 0], dtype=torch.int32)),
-    "every round the first": _keys(lambda clients, round, purpose: (clients, 0, purpose)),
-    "one purpose": _keys(lambda clients, round, purpose: (clients, round, "noise")),
-    "clients in another order": _keys(lambda clients, round, purpose: (clients[::-1], round, purpose)),
+    "every round the first": _keys(lambda clients, round, purposes: (clients, 0, purposes)),
+    "one purpose": _keys(lambda clients, round, purposes: (clients, round, ["noise"] * len(purposes))),
+    "clients in another order": _keys(lambda clients, round, purposes: (clients[::-1], round, purposes)),
     "a larger rate": _uniforms(lambda lots: lots * 0.8),
     "padding counted": _batches(lambda b: b._replace(valid=torch.ones_like(b.valid))),
     "a record lost": _batches(lambda b: b._replace(valid=b.valid & (torch.arange(b.valid.shape[2]) > 0))),
@@ -253,7 +254,9 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
     nominal = [max(size, 1) for size in sizes]
     jobs = [private(f"c{i}", n, batch=batch, sampling=sampling, neighbours=neighbours) for i, n in enumerate(nominal)]
     members, draws = device.Members(jobs, sizes, offsets), SeededDraws(4)
-    found = device.choose(members, range(6), 2, draws, torch.device("cpu"))
+    (keys,) = streams.keys(draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
+    manner = replace(device.Manner.of(jobs, sizes), local_steps=6)
+    found = device.choose(manner, device.terms_of(members, torch.device("cpu")), keys)
     for c, (job, size, offset) in enumerate(zip(jobs, sizes, offsets, strict=True)):
         for step in range(6):
             lots_of = expanded.uniforms(draws.stream(job.client, 2, "batch"), step, size) if size else np.zeros(0)
@@ -282,6 +285,12 @@ def test_clients_without_any_record():
     for present in (0, 5):
         records = [(x[:present], y[:present]), (x[:0], y[:0])]
         assert_same(*twins(NET, jobs, records, rounds=1), tolerance=CELL)
+
+
+def test_full_batches_of_more_records_than_planned():
+    jobs = jobs_of(sizes=(5, 5), batch="full", neighbours=Neighbours.ADD_REMOVE)
+    x, y = MLP.records(12)
+    assert_same(*twins(NET, jobs, [(x[:9], y[:9]), (x[9:], y[9:])], rounds=2), tolerance=CELL)
 
 
 @pytest.mark.parametrize("make", ["private", "open", "perturbed"])

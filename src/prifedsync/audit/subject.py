@@ -136,7 +136,7 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
     """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
     assert cohort.streams is not None
-    keys = streams.keys(cohort.streams, [client], round, "noise", torch.device("cpu"))
+    (keys,) = streams.keys(cohort.streams, [client], round, ["noise"], torch.device("cpu"))
 
     def part(step: int, place: int, size: int) -> Tensor:
         return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]

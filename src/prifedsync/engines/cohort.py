@@ -128,7 +128,7 @@ class Cohort(ABC):
         """Clients that can be stacked, in pieces of at most `chunk`."""
         alike: dict[Any, list[int]] = {}
         for i in chosen:
-            alike.setdefault(self.kind(i), []).append(i)
+            alike.setdefault(self.kinds[i], []).append(i)
         return [group[at : at + size] for group in alike.values() for size in [self.chunk(group)]
                 for at in range(0, len(group), size)]  # fmt: skip
 
@@ -136,6 +136,10 @@ class Cohort(ABC):
         """Clients of one kind can be stacked."""
         job, steps = self.jobs[i], self.jobs[i].steps
         return job.noisy is None, job.optimiser.name, steps.local_steps, job.averaged_from, steps.batch == "full"
+
+    @cached_property
+    def kinds(self) -> list[tuple[object, ...]]:
+        return [self.kind(i) for i in range(len(self.jobs))]
 
     def chunk(self, group: list[int]) -> int:
         """How many of these clients are stacked at once."""
@@ -148,11 +152,11 @@ class Cohort(ABC):
             helper = _bounded(slots["helper"])
         else:
             helper = self.rule.helper(_bounded(weights.to(own.device)), own, self._mixing(group))
-        for c, i in enumerate(group):
-            if not self.jobs[i].optimiser.carried:
-                self.steps[i] = 0
-                for name in self.jobs[i].optimiser.slots:
-                    slots[name][c] = 0
+        anew = [c for c, i in enumerate(group) if not self.jobs[i].optimiser.carried]
+        for c in anew:
+            self.steps[group[c]] = 0
+        for name in self.jobs[group[0]].optimiser.slots if anew else ():
+            slots[name][anew] = 0
         trained = self._local(round, group, self.rule.start(own, helper), helper, slots)
         for i in group:
             self.steps[i] += self.jobs[i].steps.local_steps
@@ -182,9 +186,7 @@ class Cohort(ABC):
 
     def _states(self, group: Sequence[int]) -> Tensor:
         """What these clients carry, in a tensor of its own on the net's device [slots, C, P]."""
-        for i in group:
-            if self.store.read(i) is None:
-                self.store.write(i, self.state(i))
+        self.store.fill([i for i in group if self.store.read(i) is None], self._fresh)
         states: Tensor = self.store.gather(group).to(self.net.device)
         return states
 

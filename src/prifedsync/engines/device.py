@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from ..local.streams import Noise, Streams
 from ..rules import Rule
 
 LOTS_AT_ONCE = 2**24  # drawn together when batches are chosen
+LOTS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
 ALIGNED = 32  # a client's vector begins at a multiple of this: products read it several entries at a time
 FIXED_COST = 8  # what a stack costs besides its clients, in clients
 
@@ -50,50 +51,87 @@ class Batches(NamedTuple):
     valid: Tensor  # bool [K, C, W]
 
 
-def choose(members: Members, steps: range, round: int, draws: Streams, device: torch.device) -> Batches:
-    """Batches for these steps; all clients draw in the same manner."""
-    most = max(1, *members.sizes)
-    keys = streams.keys(draws, [job.client for job in members.jobs], round, "batch", device)
-    at_once = max(1, LOTS_AT_ONCE // (len(keys) * most))
+@dataclass(frozen=True)
+class Manner:
+    """How all clients of one kind draw their batches, and the largest numbers among them."""
+
+    kind: Literal["full", "poisson", "fixed"]
+    local_steps: int
+    records: int
+    batch: int
+
+    @staticmethod
+    def of(jobs: Sequence[Job], sizes: Sequence[int]) -> Manner:
+        steps = jobs[0].steps
+        records, batch = max(1, *sizes), max(expected_size(job.steps) for job in jobs)
+        if steps.batch == "full":
+            return Manner("full", steps.local_steps, records, records)
+        kind: Literal["poisson", "fixed"] = "poisson" if steps.sampling is Sampling.POISSON else "fixed"
+        return Manner(kind, steps.local_steps, records, min(batch, records))
+
+
+class Terms(NamedTuple):
+    """What the batches of stacked clients are drawn by. Whoever has no records in it draws none."""
+
+    sizes: Tensor  # int64 [C]: records there are
+    offsets: Tensor  # int64 [C]: where they begin among all records
+    wanted: Tensor  # int64 [C]: records of a batch of fixed size
+    rates: Tensor  # double [C]
+
+
+def terms_of(members: Members, device: torch.device) -> Terms:
+    fixed = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
+    sizes, offsets, wanted = _sent([members.sizes, members.offsets, fixed], device)
+    return Terms(sizes, offsets, wanted, _sent([job.steps.rate for job in members.jobs], device, torch.float64))
+
+
+def choose(manner: Manner, terms: Terms, keys: Tensor) -> Batches:
+    """The batches of all steps of a round, each client's under its key [C, 8]."""
+    steps, device = range(manner.local_steps), keys.device
+    at_once = max(1, LOTS_AT_ONCE // (len(keys) * manner.records))
     pieces = [steps[low : low + at_once] for low in range(0, len(steps), at_once)]
-    chosen = [_choose(members, piece, keys, most) for piece in pieces]
+    chosen = [_choose(manner, piece, terms, keys) for piece in pieces]
     counts = torch.cat([counts for counts, _ in chosen])  # [K, C]
     width = max(1, *(order.shape[2] for _, order in chosen))
     order = torch.cat([torch.nn.functional.pad(order, (0, width - order.shape[2])) for _, order in chosen])
     valid = torch.arange(width, device=device) < counts.unsqueeze(2)
     picked = torch.where(valid, order, order[:, :, :1])
     # whoever has no record in a batch, or none at all, points at the first record of all
-    places = torch.where(counts.unsqueeze(2) > 0, picked + torch.tensor(members.offsets, device=device).unsqueeze(1), 0)
-    return Batches(torch.where(counts.unsqueeze(2) > 0, picked, 0), places, valid)
+    some = counts.unsqueeze(2) > 0
+    return Batches(torch.where(some, picked, 0), torch.where(some, picked + terms.offsets.unsqueeze(1), 0), valid)
 
 
-def _choose(members: Members, steps: range, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _choose(manner: Manner, steps: range, terms: Terms, keys: Tensor) -> tuple[Tensor, Tensor]:
     """How many records each client looks at in each step [K, C], and which, in ascending order [K, C, W]."""
-    device, first = keys.device, members.jobs[0].steps
-    number = torch.arange(most, device=device)
-    sizes = torch.tensor(members.sizes, device=device).unsqueeze(1)  # [C, 1]
-    if first.batch == "full":
-        counts = sizes.squeeze(1).expand(len(steps), -1)
+    device = keys.device
+    number = torch.arange(manner.records, device=device)
+    if manner.kind == "full":
+        counts = terms.sizes.expand(len(steps), -1)
         return counts, number.expand(*counts.shape, -1)
-    step = torch.tensor(steps, dtype=torch.int32, device=device)
+    step = torch.arange(steps.start, steps.stop, dtype=torch.int32, device=device)
     nonces = torch.stack([step, torch.zeros_like(step)], 1).expand(len(keys), -1, -1)
-    lots = streams.uniforms(keys, nonces, most).transpose(0, 1)  # [K, C, n]
-    lots = torch.where(number < sizes, lots, 2.0)  # what is not there is never drawn
-    if first.sampling is Sampling.POISSON:
-        rates = torch.tensor([job.steps.rate for job in members.jobs], dtype=torch.float64, device=device)
-        taken = lots < rates.unsqueeze(1)
+    lots = streams.uniforms(keys, nonces, manner.records).transpose(0, 1)  # [K, C, n]
+    lots = torch.where(number < terms.sizes.unsqueeze(1), lots, 2.0)  # what is not there is never drawn
+    if manner.kind == "poisson":
+        taken = lots < terms.rates.unsqueeze(1)
         counts = taken.sum(2)
         width = int(counts.max())  # waits for the device, once a round
     else:
-        wanted = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
-        width = max(wanted)
-        counts = torch.tensor(wanted, device=device).expand(len(steps), -1)
+        width = manner.batch
+        counts = terms.wanted.expand(len(steps), -1)
         smallest = lots.topk(width, 2, largest=False).values  # in ascending order
         last = smallest.gather(2, (counts - 1).clamp(min=0).unsqueeze(2))
         taken = (lots <= last) & (counts > 0).unsqueeze(2)  # two equal lots of 52 bits: never in this world
     places = torch.where(taken, taken.cumsum(2) - 1, width)  # what is not taken goes where nobody looks
     order = torch.zeros(*counts.shape, width + 1, dtype=torch.long, device=device)
     return counts, order.scatter_(2, places, number.expand_as(places))[..., :width]
+
+
+def _sent(
+    values: Sequence[float] | Sequence[Sequence[float]], device: torch.device, dtype: torch.dtype = torch.long
+) -> Tensor:
+    """On the device, in the order of its work: the host need not wait until it is there."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 def width_of(jobs: Sequence[Job], at_once: int) -> int:
@@ -121,13 +159,13 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Rule, draws: Streams, job: Job, *,
+        self, net: Net, x: Tensor, y: Tensor, rule: Rule, draws: Streams, job: Job, manner: Manner, *,
         capacity: int, width: int, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
         self.net, self.rule, self.draws = net, rule, draws
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
-        self.capacity, self.width, self.replays = capacity, width, replays
+        self.manner, self.capacity, self.width, self.replays = manner, capacity, width, replays
         self.private, self.local_steps, self.averaged_from = job.noisy is not None, job.steps.local_steps, job.averaged_from
 
         def tensor(*shape: int, dtype: torch.dtype = net.dtype) -> Tensor:
@@ -146,12 +184,18 @@ class Stack:
         self.gradient = tensor(net.count if self.private and not self.at_once else 0)
         self.optimiser = Stacked([job.optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
-        self.clip, scale, grid, self.divisor = (tensor(dtype=torch.float64).add_(1) for _ in range(4))
-        self.mask_keys = [tensor(8, dtype=torch.int32) for _ in net.dropouts]
+        self.numbers = torch.ones(4, capacity, dtype=torch.float64, device=net.device)
+        self.clip, scale, grid, self.divisor = self.numbers
+        sizes, offsets, wanted = (tensor(dtype=torch.long) for _ in range(3))
+        self.terms = Terms(sizes, offsets, wanted, tensor(dtype=torch.float64))
+        self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
+        self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.zeros(1, dtype=torch.int32, device=net.device)
-        self.noise = Noise(tensor(8, dtype=torch.int32), self.step, scale, grid, self.divisor)
-        self.batches = self._room_for(1)
-        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}  # pieces of a batch → a step; None: seen once
+        self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
+        # what a Poisson batch needs shows when it is drawn
+        self.pieces = 1 if manner.kind == "poisson" else math.ceil(manner.batch / width)
+        self.batches = self._room_for(self.pieces)
+        self._graphs: dict[object, torch.cuda.CUDAGraph | None] = {}  # what is replayed; None: done once
         self._sums: Callable[..., tuple[Tensor, ...]] = self._sums_of
         self._update: Callable[..., None] = self._updated
         if compiles:
@@ -166,28 +210,17 @@ class Stack:
     def load(self, members: Members, round: int) -> None:
         """Seat these clients for a round: their numbers, keys and batches."""
         jobs, names = members.jobs, [job.client for job in members.jobs]
-        if self.private:
-            noisy = [job.noisy for job in jobs if job.noisy]
-            scales = [steps.noise_multiplier * steps.clip_norm for steps in noisy]
-            self._seat(self.clip, [steps.clip_norm for steps in noisy])
-            self._seat(self.noise.scale, scales)
-            bounds = [steps.records * steps.clip_norm for steps in noisy]
-            self._seat(self.noise.grid, [noise.grid(*each) for each in zip(scales, bounds, strict=True)])
-            self._seat(self.noise.keys, streams.keys(self.draws, names, round, "noise", self.step.device))
-        self._seat(self.divisor, [expected_size(job.steps) for job in jobs])
-        for layer, keys in enumerate(self.mask_keys):
-            self._seat(keys, streams.keys(self.draws, names, round, f"dropout {layer}", self.step.device))
-        batches = choose(members, range(self.local_steps), round, self.draws, self.step.device)
-        width = batches.valid.shape[2]
-        if width > self.batches.valid.shape[2]:
-            self.batches = self._room_for(math.ceil(width / self.width))
-            self._graphs.clear()
-        self.batches.valid.zero_()
-        for mine, drawn in zip(self.batches, batches, strict=True):
-            mine[:, : len(jobs), :width] = drawn
-        for mine in self.batches[:2]:  # padding is a client's own: a record that is no number must not reach others
-            mine[:, : len(jobs), width:] = mine[:, : len(jobs), :1]
-        self.pieces = math.ceil(width / self.width)
+        seats = slice(len(jobs))
+        self.numbers[:, seats] = _sent([_numbers(job) for job in jobs], self.step.device, torch.float64).T
+        self.keys[:, seats] = streams.keys(self.draws, names, round, self.purposes, self.step.device)
+        for mine, theirs in zip(self.terms, terms_of(members, self.step.device), strict=True):
+            mine.zero_()  # seats that nobody has draw nothing
+            mine[seats] = theirs
+        if self.manner.kind == "poisson":
+            self._choose()
+        else:
+            lots = self.capacity * self.local_steps * self.manner.records
+            self._replayed("batches", self._choose, lots <= LOTS_REPLAYED)
 
     def run(
         self, start: Tensor, helper: Tensor, slots: dict[str, Tensor], counts: Sequence[int], optimiser: Stacked
@@ -198,15 +231,14 @@ class Stack:
             self._seat(rows, slots[name])
         if self.helper is not None:
             self._seat(self.helper, helper)
-        self._seat(self.counts, torch.tensor(counts).unsqueeze(1))
-        for name, numbers in self._numbers().items():
-            self._seat(numbers, getattr(optimiser, name))
+        self._seat(self.counts, _sent(counts, self.step.device).unsqueeze(1))
+        self.optimiser.numbers[:, : len(start)] = optimiser.numbers
         if self.mean is not None:
             self.mean.zero_()
         self.step.zero_()
         with self.net.exact():
             for _ in range(self.local_steps):
-                self._take_step()
+                self._replayed(self.pieces, self._one_step)
         for name in self.slots:
             slots[name] = self.slots[name][: len(start)]
         return (self.weights if self.mean is None else self.mean)[: len(start)].clone()
@@ -215,54 +247,69 @@ class Stack:
         """What one step of the loaded round sums up before noise, double [C, P]."""
         self._at(weights, step)
         with self.net.exact():
-            return torch.cat([part.double() for part in self._parts(self.pieces)], 1)[: len(weights)]
+            return torch.cat([part.double() for part in self._parts()], 1)[: len(weights)]
 
     def gradients(self, weights: Tensor, step: int) -> Tensor:
         """The gradients of one step of the loaded round, as the optimiser sees them [C, P]."""
         self._at(weights, step)
         with self.net.exact():
-            parts = self._parts(self.pieces)
+            parts = self._parts()
             if self.private:
                 return streams.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
-            return (torch.cat(parts, 1) / self.divisor.unsqueeze(1)).to(weights.dtype)[: len(weights)]
+            plain: Tensor = torch.cat(parts, 1) / self.divisor.unsqueeze(1)
+            return plain.to(weights.dtype)[: len(weights)]
 
     def _at(self, weights: Tensor, step: int) -> None:
         self._seat(self.weights, weights)
         self.step.fill_(step)
 
-    def _seat(self, seats: Tensor, values: Tensor | list[float] | list[int]) -> None:
-        given = values if isinstance(values, Tensor) else torch.tensor(values, dtype=seats.dtype)
-        seats[: len(given)].copy_(given)
+    def _seat(self, seats: Tensor, values: Tensor) -> None:
+        seats[: len(values)] = values
 
     def _room_for(self, pieces: int) -> Batches:
         shape = self.local_steps, self.capacity, pieces * self.width
         places = torch.zeros(shape, dtype=torch.long, device=self.net.device)
         return Batches(places, places.clone(), torch.zeros(shape, dtype=torch.bool, device=self.net.device))
 
-    # ------------------------------------------------------------------ a step
+    def _choose(self) -> None:
+        """The batches of the round, in their place."""
+        batches = choose(self.manner, self.terms, self.keys[1])
+        width = batches.valid.shape[2]
+        if self.manner.kind == "poisson":
+            self.pieces = math.ceil(width / self.width)
+            if width > self.batches.valid.shape[2]:
+                self.batches = self._room_for(self.pieces)
+                self._graphs.clear()
+        self.batches.valid.zero_()
+        for mine, drawn in zip(self.batches, batches, strict=True):
+            mine[:, :, :width] = drawn
+        for mine in self.batches[:2]:  # padding is a client's own: a record that is no number must not reach others
+            mine[:, :, width:] = mine[:, :, :1]
 
-    def _take_step(self) -> None:
+    def _replayed(self, name: object, work: Callable[[], None], replays: bool = True) -> None:
         """The first time as it is, the second time noted down by the device while it is queued, then replayed."""
-        graph = self._graphs.get(self.pieces)
+        graph = self._graphs.get(name)
         if graph is not None:
             graph.replay()
-        elif not self.replays or self.pieces not in self._graphs:
-            self._graphs[self.pieces] = None
-            self._one_step(self.pieces)
+        elif not (self.replays and replays) or name not in self._graphs:
+            self._graphs[name] = None
+            work()
         else:
             graph = torch.cuda.CUDAGraph()
             try:
                 with _nothing_collected(), torch.cuda.graph(graph):
-                    self._one_step(self.pieces)
+                    work()
             except RuntimeError:  # a module that waits for the device cannot be noted down
                 self.replays = False
-                self._one_step(self.pieces)
+                work()
             else:
-                self._graphs[self.pieces] = graph
+                self._graphs[name] = graph
                 graph.replay()
 
-    def _one_step(self, pieces: int) -> None:
-        parts = self._parts(pieces)
+    # ------------------------------------------------------------------ a step
+
+    def _one_step(self) -> None:
+        parts = self._parts()
         if self.at_once:
             from ..local import kernels
 
@@ -277,10 +324,10 @@ class Stack:
             gradient = streams.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
             self._update(gradient, *self._updated_what())
 
-    def _parts(self, pieces: int) -> tuple[Tensor, ...]:
+    def _parts(self) -> tuple[Tensor, ...]:
         """Sums over the batches of the step, parameter by parameter; added up in double where there are several pieces."""
         total = self._sums(*self._sums_of_what(0))
-        for piece in range(1, pieces):
+        for piece in range(1, self.pieces):
             more = self._sums(*self._sums_of_what(piece))
             total = tuple(sum.double() + part for sum, part in zip(total, more, strict=True))
         return total
@@ -289,41 +336,44 @@ class Stack:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long()
         picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        return self.x, self.y, self.weights, places, valid, self.clip, self._masks(picked)
+        return self.x, self.y, self.weights, places, valid, self.clip, self._lots(picked)
 
     def _sums_of(
-        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor, masks: dict[str, Tensor]
+        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor, lots: dict[str, Tensor]
     ) -> tuple[Tensor, ...]:
+        masks = {name: self._mask(name, words) for name, words in lots.items()}
         if self.private:
             return self.net.clipped_parts(weights, x[places], y[places], valid, clip, masks)
         return self.net.plain_parts(weights, x[places], y[places], valid, masks)
 
-    def _masks(self, picked: Tensor) -> dict[str, Tensor]:
-        """Dropout masks [C, W, …]: of each record its own, wherever it sits."""
-        masks = {}
-        for keys, (name, (rate, shape)) in zip(self.mask_keys, self.net.dropouts.items(), strict=True):
-            nonces = torch.stack([self.step.expand_as(picked), picked.int()], 2)
-            lots = streams.words(keys, nonces, torch.Size(shape).numel()).long() & 0xFFFFFFFF
-            kept = (lots >= rate * 2**32).to(self.net.dtype)
-            masks[name] = (kept / (1 - rate) if rate < 1 else kept).reshape(*picked.shape, *shape)
-        return masks
+    def _lots(self, picked: Tensor) -> dict[str, Tensor]:
+        """What decides about dropout, int32 [C, W, …]: of each record its own, wherever it sits."""
+        if not self.net.dropouts:
+            return {}
+        nonces = torch.stack([self.step.expand_as(picked), picked.int()], 2)
+        return {
+            name: streams.words(keys, nonces, torch.Size(shape).numel()).reshape(*picked.shape, *shape)
+            for keys, (name, (_, shape)) in zip(self.keys[2:], self.net.dropouts.items(), strict=True)
+        }
 
-    def _numbers(self) -> dict[str, Tensor]:
-        return {name: value for name, value in vars(self.optimiser).items() if isinstance(value, Tensor)}
+    def _mask(self, name: str, words: Tensor) -> Tensor:
+        rate, _ = self.net.dropouts[name]
+        kept = ((words.long() & 0xFFFFFFFF) >= rate * 2**32).to(self.net.dtype)
+        return kept / (1 - rate) if rate < 1 else kept
 
     def _updated_what(self) -> tuple[Any, ...]:
-        shared = self.divisor, self.counts, self.step, self._numbers()
+        shared = self.divisor, self.counts, self.step, self.optimiser.numbers
         return self.weights, self.slots, self.helper, self.mean, *shared
 
     def _updated(
         self, gradient: Tensor, weights: Tensor, slots: dict[str, Tensor], helper: Tensor | None, mean: Tensor | None,
-        divisor: Tensor, counts: Tensor, step: Tensor, numbers: dict[str, Tensor],
+        divisor: Tensor, counts: Tensor, step: Tensor, numbers: Tensor,
     ) -> None:  # fmt: skip
         """One step of the optimiser, in place; what was noised is divided already."""
         if not self.private:
             gradient = gradient / divisor.to(weights.dtype).unsqueeze(1)
         optimiser = copy.copy(self.optimiser)
-        vars(optimiser).update(numbers)  # what is compiled takes them as they are then, not as they are now
+        optimiser.use(numbers)  # what is compiled takes them as they are then, not as they are now
         pull = None if helper is None else self.rule.pull(weights, helper)
         counts.add_(1)
         weights.copy_(optimiser.step(weights, gradient if pull is None else gradient + pull, slots, counts))
@@ -331,6 +381,15 @@ class Stack:
             seen = (step - self.averaged_from + 1).to(weights.dtype)  # iterates in the mean, this one too
             mean.add_(torch.where(seen > 0, (weights - mean) / seen.clamp(min=1), 0.0))
         step.add_(1)
+
+
+def _numbers(job: Job) -> tuple[float, float, float, float]:
+    """Clip norm, noise, grid and divisor."""
+    clip, scale, grid, noisy = 1.0, 1.0, 1.0, job.noisy
+    if noisy:
+        clip, scale = noisy.clip_norm, noisy.noise_multiplier * noisy.clip_norm
+        grid = noise.grid(scale, noisy.records * noisy.clip_norm)
+    return clip, scale, grid, expected_size(job.steps)
 
 
 @contextmanager

@@ -56,6 +56,11 @@ class Store:
         self._dirty.add(client)
         self._keep(client, state)
 
+    def fill(self, clients: Sequence[int], state: Tensor) -> None:
+        """The same state for all of these."""
+        for client in clients:
+            self.write(client, state)
+
     def gather(self, clients: Sequence[int]) -> Tensor:
         """The states of these clients [rows, C, width]; all of them must have one, and are written anew afterwards."""
         return torch.stack([self._held(client) for client in clients], 1)
@@ -150,20 +155,29 @@ class Resident(Store):
         super().__init__(clients, rows, width, dtype, math.inf, path)
         self._all = torch.empty(rows, clients, width, dtype=dtype, device=device)
 
+    def fill(self, clients: Sequence[int], state: Tensor) -> None:
+        if clients:
+            self._all[:, self._places(clients)] = state.unsqueeze(1)
+            self._cache |= {client: self._all[:, client] for client in clients}
+            self._dirty |= set(clients)
+
     def gather(self, clients: Sequence[int]) -> Tensor:
         for client in clients:
             self._held(client)
         run = _one_run(clients)
-        return self._all[:, run] if run else self._all.index_select(1, torch.tensor(clients, device=self._all.device))
+        return self._all[:, run] if run else self._all.index_select(1, self._places(clients))
 
     def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
-        run, places = _one_run(clients), torch.tensor(clients, device=self._all.device)
+        run, places = _one_run(clients), self._places(clients)
         for held, row in zip(self._all, rows, strict=True):
             if run:
                 held[run].copy_(row)
             else:
                 held.index_copy_(0, places, row)
         self._dirty |= set(clients)
+
+    def _places(self, clients: Sequence[int]) -> Tensor:
+        return torch.tensor(clients).to(self._all.device, non_blocking=True)
 
     def _keep(self, client: int, state: Tensor) -> None:
         self._all[:, client] = state

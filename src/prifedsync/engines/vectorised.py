@@ -14,7 +14,7 @@ from ..local.optimisers import Stacked
 from ..local.perturbation import released
 from ..local.streams import Streams
 from .cohort import Cohort
-from .device import Members, Stack, capacity_of, width_of
+from .device import Manner, Members, Stack, capacity_of, width_of
 
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
@@ -58,17 +58,18 @@ class Vectorised(Cohort):
 
     def _stack(self, group: Sequence[int]) -> Stack:
         """The seats for clients of this kind, of which there are so many whoever takes part."""
-        kind = self.kind(group[0])
+        kind = self.kinds[group[0]]
         if kind not in self._stacks:
             assert self.streams
-            jobs = [job for i, job in enumerate(self.jobs) if self.kind(i) == kind]
+            alike = [i for i, its in enumerate(self.kinds) if its == kind]
+            jobs, sizes = [self.jobs[i] for i in alike], [self.sizes[i] for i in alike]
             limit = self.performance.chunk or self._most_stacked(jobs)
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
             width = width_of(jobs, self.records_at_once())
             replays = self.performance.compile != "off" and self.net.way != "loop" and self.net.device.type == "cuda"
             self._stacks[kind] = Stack(
-                self.net, self.x, self.y, self.rule, self.streams, jobs[0], capacity=capacity, width=width,
-                compiles=self.compiles, replays=replays,
+                self.net, self.x, self.y, self.rule, self.streams, jobs[0], Manner.of(jobs, sizes), capacity=capacity,
+                width=width, compiles=self.compiles, replays=replays,
             )  # fmt: skip
         return self._stacks[kind]
 

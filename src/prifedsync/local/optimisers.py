@@ -7,7 +7,6 @@ the reference engine computes them; weight decay is added to the gradient after 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,16 +83,19 @@ class Stacked:
     """The optimisers of stacked clients: all of one kind, each with its own numbers."""
 
     def __init__(self, optimisers: list[Optimiser], taken: list[int], like: Tensor) -> None:
-        def column(value: Callable[[Optimiser], float]) -> Tensor:
-            return torch.tensor([value(o) for o in optimisers], dtype=like.dtype, device=like.device).unsqueeze(1)
-
         (self.name,) = {o.name for o in optimisers}
-        rates = [o.learning_rate * o.schedule.at(t) for o, t in zip(optimisers, taken, strict=True)]
-        self.rate = torch.tensor(rates, dtype=like.dtype, device=like.device).unsqueeze(1)
-        self.momentum, self.decay = column(lambda o: o.momentum), column(lambda o: o.decay)
-        self.beta1, self.beta2 = column(lambda o: o.betas[0]), column(lambda o: o.betas[1])
-        self.stability, self.weight_decay = column(lambda o: o.stability), column(lambda o: o.weight_decay)
+        rows = [
+            (o.learning_rate * o.schedule.at(t), o.momentum, o.decay, *o.betas, o.stability, o.weight_decay)
+            for o, t in zip(optimisers, taken, strict=True)
+        ]
+        columns = torch.tensor(rows, dtype=like.dtype).T.contiguous().unsqueeze(2)
+        self.use(columns.to(like.device, non_blocking=True))
         self.decays = any(o.weight_decay > 0 for o in optimisers)
+
+    def use(self, numbers: Tensor) -> None:
+        """The numbers of the clients from now on [7, C, 1]."""
+        self.numbers = numbers
+        self.rate, self.momentum, self.decay, self.beta1, self.beta2, self.stability, self.weight_decay = numbers
 
     def step(self, w: Tensor, g: Tensor, slots: dict[str, Tensor], count: Tensor) -> Tensor:
         """The new weights, in the place of `g`, which is used up; `slots` change too, `w` does not.

@@ -31,10 +31,11 @@ class Streams(Protocol):
     def stream(self, client: str, round: int, purpose: str) -> bytes: ...  # 32 bytes
 
 
-def keys(draws: Streams, clients: Sequence[str], round: int, purpose: str, device: torch.device) -> Tensor:
-    """The stream keys of these clients as int32 [C, 8]."""
-    raw = b"".join(draws.stream(client, round, purpose) for client in clients)
-    return torch.from_numpy(np.frombuffer(raw, dtype="<i4").reshape(-1, 8).copy()).to(device)
+def keys(draws: Streams, clients: Sequence[str], round: int, purposes: Sequence[str], device: torch.device) -> Tensor:
+    """The stream keys of these clients, purpose by purpose, as int32 [purposes, C, 8]."""
+    raw = b"".join(draws.stream(client, round, purpose) for purpose in purposes for client in clients)
+    found = np.frombuffer(raw, dtype="<i4").reshape(len(purposes), len(clients), 8)
+    return torch.from_numpy(found.copy()).to(device, non_blocking=True)
 
 
 def words(keys: Tensor, nonces: Tensor, count: int) -> Tensor:
