@@ -1,7 +1,5 @@
 """The audit of an engine that makes its noise on the device: nothing is on a tape there, and faults still show."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
@@ -71,11 +69,10 @@ def test_one_query_too_few_shows(subject, monkeypatch):
 
 
 def test_batches_at_another_rate_show(subject, monkeypatch):
-    right = device.terms_of
+    right = device.choose
 
-    def wrong(members, *given):
-        jobs = [replace(job, plan=job.plan.changed(batch=job.noisy.batch + 4)) for job in members.jobs]
-        return right(replace(members, jobs=jobs), *given)
+    def wrong(manner, terms, keys):
+        return right(manner, terms._replace(rates=terms.rates * 1.4), keys)
 
-    monkeypatch.setattr(device, "terms_of", wrong)
+    monkeypatch.setattr(device, "choose", wrong)
     assert failed(*batches.check_batches(subject))

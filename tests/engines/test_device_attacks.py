@@ -256,7 +256,8 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
     members, draws = device.Members(jobs, sizes, offsets), SeededDraws(4)
     (keys,) = streams.keys(draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
     manner = replace(device.Manner.of(jobs, sizes), local_steps=6)
-    found = device.choose(manner, device.terms_of(members, torch.device("cpu")), keys)
+    terms = device.Terms(*torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs]))
+    found = device.choose(manner, terms, keys)
     for c, (job, size, offset) in enumerate(zip(jobs, sizes, offsets, strict=True)):
         for step in range(6):
             lots_of = expanded.uniforms(draws.stream(job.client, 2, "batch"), step, size) if size else np.zeros(0)

@@ -169,7 +169,8 @@ class Cohort(ABC):
         """K local steps of each client from `start` [C, P]; updates `slots` and returns what may be sent [C, P]."""
 
     def _mixing(self, group: Sequence[int]) -> Tensor:
-        return self.start.new_tensor([self.jobs[i].mixing for i in group]).unsqueeze(1)
+        mixing = torch.tensor([self.jobs[i].mixing for i in group], dtype=self.start.dtype)
+        return mixing.to(self.start.device, non_blocking=True).unsqueeze(1)
 
     def masks(self, i: int, round: int, step: int, picked: Tensor) -> dict[str, Tensor]:
         """Dropout masks of the picked records [B, …], each drawn by its own key."""

@@ -79,12 +79,6 @@ class Terms(NamedTuple):
     rates: Tensor  # double [C]
 
 
-def terms_of(members: Members, device: torch.device) -> Terms:
-    fixed = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
-    sizes, offsets, wanted = _sent([members.sizes, members.offsets, fixed], device)
-    return Terms(sizes, offsets, wanted, _sent([job.steps.rate for job in members.jobs], device, torch.float64))
-
-
 def choose(manner: Manner, terms: Terms, keys: Tensor) -> Batches:
     """The batches of all steps of a round, each client's under its key [C, 8]."""
     steps, device = range(manner.local_steps), keys.device
@@ -184,10 +178,11 @@ class Stack:
         self.gradient = tensor(net.count if self.private and not self.at_once else 0)
         self.optimiser = Stacked([job.optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
-        self.numbers = torch.ones(4, capacity, dtype=torch.float64, device=net.device)
-        self.clip, scale, grid, self.divisor = self.numbers
-        sizes, offsets, wanted = (tensor(dtype=torch.long) for _ in range(3))
-        self.terms = Terms(sizes, offsets, wanted, tensor(dtype=torch.float64))
+        self.numbers = torch.ones(5, capacity, dtype=torch.float64, device=net.device)
+        self.clip, scale, grid, self.divisor, rates = self.numbers
+        self.wholes = torch.zeros(3, capacity, dtype=torch.long, device=net.device)
+        sizes, offsets, wanted = self.wholes
+        self.terms = Terms(sizes, offsets, wanted, rates)
         self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.zeros(1, dtype=torch.int32, device=net.device)
@@ -213,9 +208,8 @@ class Stack:
         seats = slice(len(jobs))
         self.numbers[:, seats] = _sent([_numbers(job) for job in jobs], self.step.device, torch.float64).T
         self.keys[:, seats] = streams.keys(self.draws, names, round, self.purposes, self.step.device)
-        for mine, theirs in zip(self.terms, terms_of(members, self.step.device), strict=True):
-            mine.zero_()  # seats that nobody has draw nothing
-            mine[seats] = theirs
+        self.wholes.zero_()  # seats that nobody has draw nothing
+        self.wholes[:, seats] = _sent(_wholes(members), self.step.device)
         if self.manner.kind == "poisson":
             self._choose()
         else:
@@ -383,13 +377,19 @@ class Stack:
         step.add_(1)
 
 
-def _numbers(job: Job) -> tuple[float, float, float, float]:
-    """Clip norm, noise, grid and divisor."""
+def _wholes(members: Members) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """The whole numbers of `Terms`."""
+    wanted = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
+    return members.sizes, members.offsets, wanted
+
+
+def _numbers(job: Job) -> tuple[float, float, float, float, float]:
+    """Clip norm, noise, grid, divisor, and the rate of `Terms`."""
     clip, scale, grid, noisy = 1.0, 1.0, 1.0, job.noisy
     if noisy:
         clip, scale = noisy.clip_norm, noisy.noise_multiplier * noisy.clip_norm
         grid = noise.grid(scale, noisy.records * noisy.clip_norm)
-    return clip, scale, grid, expected_size(job.steps)
+    return clip, scale, grid, expected_size(job.steps), job.steps.rate
 
 
 @contextmanager

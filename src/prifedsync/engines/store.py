@@ -162,8 +162,7 @@ class Resident(Store):
             self._dirty |= set(clients)
 
     def gather(self, clients: Sequence[int]) -> Tensor:
-        for client in clients:
-            self._held(client)
+        assert all(client in self._cache for client in clients), "a state must be read or filled before"
         run = _one_run(clients)
         return self._all[:, run] if run else self._all.index_select(1, self._places(clients))
 
