@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prifedsync.fdp import BadValue
-from prifedsync.rules import FedAvg, Interpolate, Noised, Server
+from prifedsync.rules import FedAvg, Interpolate, Noised, Numbers, Server
 from prifedsync.sync import Refused, Sent, Synchronisation, Uploads, synchronise
 
 
@@ -19,7 +19,9 @@ class Adding:
         self.log.append(("train", round, list(chosen), None if weights is None else weights.item()))
         sent = [i for i in chosen if i not in self.spent]
         for i in sent:
-            start = self.helpers[i] if weights is None else self.rule.helper(weights, self.own[i : i + 1], self.mixing())[0]
+            start = (
+                self.helpers[i] if weights is None else self.rule.helper(weights, self.own[i : i + 1], self.numbers())[0]
+            )
             self.own[i] = start + i + 1
         of = {i: Sent(self.own[i].clone(), 1) if i in sent else Refused("spent") for i in chosen}
         return Uploads(of, Noised(self.own[sent].clone()))
@@ -27,10 +29,10 @@ class Adding:
     def push(self, chosen, weights):
         self.log.append(("push", list(chosen), weights.item()))
         for i in chosen:
-            self.helpers[i] = self.rule.helper(weights, self.own[i : i + 1], self.mixing())[0]
+            self.helpers[i] = self.rule.helper(weights, self.own[i : i + 1], self.numbers())[0]
 
-    def mixing(self):
-        return torch.tensor([[0.5]])
+    def numbers(self):
+        return Numbers(*torch.tensor([[[0.5]], [[0.0]], [[1.0]]]))
 
 
 def run(coin, rule=None, spent=(), server=None, **plan):

@@ -39,6 +39,9 @@ Partition = Literal["shards", "iid", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Compared = Literal["alone", "non-private"]
 Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"]
+RuleName = Literal[
+    "fedavg", "interpolate", "fedprox", "mean-regularised", "pfedme", "mixture", "attentive", "apfl", "ditto", "alone"
+]
 
 
 def _field(
@@ -113,8 +116,19 @@ class LocalConfig:
 class RuleConfig:
     """What a client makes of the global model."""
 
-    name: Literal["fedavg", "interpolate"] = _field("fedavg", "the personalisation rule")
-    mixing: float = _field(0.1, "weight of the global model in interpolate", 0, 1)
+    name: RuleName = _field("fedavg", "the personalisation rule; `prifedsync rules` lists them")
+    mixing: float = _field(0.1, "interpolate: weight of the global model; attentive: of all others together", 0, 1)
+    strength: float = _field(
+        0.01, "lambda, the pull of fedprox, mean-regularised, pfedme, attentive and ditto; and of mixture", 0, 1e6
+    )
+    inner_steps: int = _field(3, "pfedme: noisy gradients before each move of the local model (L)", 1, MOST_STEPS)
+    outer_step: float = _field(0.5, "pfedme: how far that move goes", 0, 1, "(]")
+    bandwidth: float = _field(1.0, "attentive: how far others still count, in mean squared distances", 0, ends="(]")
+    share: float = _field(0.5, "apfl: the personal model's first share of the blend", 0, 1)
+    share_rate: float = _field(0.1, "apfl: how fast that share adapts", 0)
+    publish: bool = _field(
+        False, "apfl, ditto, alone: noise and count the personal models' steps, so that they may be published"
+    )
     delivery: Literal["pull", "push"] = _field("pull", "a client starts from the current global model, or its last helper")
 
 
@@ -173,6 +187,7 @@ class ClientConfig:
     optimiser: Optimiser | None = _as(LocalConfig, "optimiser")
     learning_rate: float | None = _as(LocalConfig, "learning_rate")
     mixing: float | None = _as(RuleConfig, "mixing")
+    strength: float | None = _as(RuleConfig, "strength")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,11 @@ from .fdp import BadValue
 SCHEMA_VERSION = 1
 SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 NO_GUARANTEE = "no guarantee: trained without noise"
+NOTHING_LEAVES = (
+    "nothing leaves a client, so nobody else learns anything about a record; that does not cover the personal models, "
+    "which are kept and trained without noise"
+)
+KEPT = "kept by the client, trained without noise"
 SCORES_LEAK = "scores, comparisons too, are computed without noise: the guarantee does not cover them"
 SINGLE_PRECISION = (
     "in single precision a batch's other records are rounded differently with and without a record; that is covered for "
@@ -78,6 +83,7 @@ class RunRecord:
     device: str
     gradients: str  # how per-record gradients were taken
     parameters: int
+    personal_models: str = ""  # whether they may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
     schema_version: int = SCHEMA_VERSION

@@ -10,7 +10,7 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,13 +30,15 @@ from .config import Config, as_mapping, from_mapping, load, to_toml
 from .data import Client, Federation, Records
 from .engines import ENGINES, Cohort, Performance
 from .engines.checkpoint import Checkpoint, write_file
-from .engines.jobs import jobs_of, rule_of
+from .engines.jobs import jobs_of, participation_of, rule_of
 from .engines.scoring import LOWER_IS_BETTER, Scorer
 from .fdp import BadValue
 from .local import Arithmetic, Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
 from .local.inspection import check_every_record
 from .record import (
+    KEPT,
     NO_GUARANTEE,
+    NOTHING_LEAVES,
     SCORES_LEAK,
     SIMULATION,
     SINGLE_PRECISION,
@@ -47,8 +49,8 @@ from .record import (
     Scores,
     plan_as_json,
 )
-from .rules import Alone, Rule, Server
-from .sync import Sent, Synchronisation, Uploads, synchronise
+from .rules import Noised, OnlyHere, Rule, Server, Unprotected
+from .sync import Sent, Stayed, Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
@@ -108,11 +110,11 @@ class Result:
         return self.net.state_dict(self.server.released)
 
     def personal(self, client: str) -> dict[str, Tensor]:
-        """A client's own model, as it last left the client."""
+        """A client's own model; `record.personal_models` says whether it may be published."""
         names = [job.client for job in self.cohort.jobs]
         if client not in names:
             raise BadValue("client", client, "is not in this run", f"clients: {', '.join(names[:5])}…")
-        return self.net.state_dict(self.cohort.own(names.index(client)))
+        return self.net.state_dict(self.cohort.personal(names.index(client)).value)
 
 
 def train(
@@ -188,7 +190,7 @@ class Prepared:
         how = self.config.performance
         performance = Performance(
             chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30,
-            share=self.config.participation, rounds=self.config.rounds, compile=how.compile,
+            share=participation_of(self.config), rounds=self.config.rounds, compile=how.compile,
         )  # fmt: skip
         records = [(client.train.x, client.train.y) for client in self.federation.clients]
         return ENGINES[how.engine](
@@ -342,7 +344,7 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
     rounds = _synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
         for server, uploads in rounds:
-            sent = [i for i, upload in uploads.of.items() if isinstance(upload, Sent)] if uploads else []
+            sent = [i for i, upload in uploads.of.items() if isinstance(upload, (Sent, Stayed))] if uploads else []
             line: dict[str, Any] = {"round": server.round, "participants": len(sent)}
             scored: dict[str, Score] = {}
             stale |= set(sent)
@@ -350,7 +352,7 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                 stale |= {i for i, score in enumerate(personal) if score is None}
             if _is_due(server.round, config):
                 changed = sorted(stale)
-                for i, found in zip(changed, prepared.scorer.own(cohort.own, changed), strict=True):
+                for i, found in zip(changed, _scores_of_own(prepared, cohort, changed), strict=True):
                     personal[i] = found
                 stale.clear()
                 scored["personal"] = prepared.score(personal)
@@ -402,7 +404,7 @@ def _synchronised(
     plan = Synchronisation(
         clients=len(names),
         rounds=config.rounds,
-        participation=config.participation,
+        participation=participation_of(config),
         server_rate=config.server_rate,
         delivery=config.rule.delivery,
         averaging=config.averaging,
@@ -417,9 +419,15 @@ def _synchronised(
 def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
     """Each client's own model on everybody's test records; those that never took part all have the first one."""
     trained = [i for i, rounds in enumerate(cohort.taken) if rounds]
-    found = dict(zip(trained, prepared.scorer.everybody(cohort.own(i) for i in trained), strict=True))
+    models = (cohort.personal(i).value for i in trained)
+    found = dict(zip(trained, prepared.scorer.everybody(models), strict=True))
     first = prepared.scorer.everybody([cohort.start])[0] if 0 in cohort.taken else None
     return [found.get(i, first) for i in range(len(prepared.jobs))]
+
+
+def _scores_of_own(prepared: Prepared, cohort: Cohort, clients: Sequence[int]) -> list[float | None]:
+    """Each of these clients' personal models on its own test records."""
+    return prepared.scorer.own(lambda i: cohort.personal(i).value, clients)
 
 
 def _scores_of_one(prepared: Prepared, weights: Tensor) -> Scores:
@@ -430,11 +438,9 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     """What it would be without privacy: all together, or each client alone."""
     config = prepared.config.changed(**{"privacy.mechanism": "none"})
     if kind == "alone":
-        config = config.changed(participation=1.0, **{"rule.delivery": "pull"})
-    bare = replace(
-        prepared, config=config, jobs=tuple(jobs_of(config, prepared.federation, prepared.net.margin_for)),
-        rule=Alone() if kind == "alone" else prepared.rule,
-    )  # fmt: skip
+        config = config.changed(**{"rule.name": "alone", "rule.publish": False})
+    jobs = tuple(jobs_of(config, prepared.federation, prepared.net.margin_for))
+    bare = replace(prepared, config=config, jobs=jobs, rule=rule_of(config))
     draws = SeededDraws(config.seed)
     cohort, names = bare.cohort(draws), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()
@@ -444,7 +450,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
         sent = len(uploads.of) if uploads else 0
         watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta, True))
     if kind == "alone":
-        own = bare.scorer.own(cohort.own, range(len(names)))
+        own = _scores_of_own(bare, cohort, range(len(names)))
         return Scores(bare.score(own), bare.score(_everywhere(bare, cohort)))
     return _scores_of_one(bare, server.released)
 
@@ -484,7 +490,7 @@ def _record(
         config=as_mapping(config),
         clients=tuple(clients),
         guarantee=_stated(statement, randomness) if statement else None,
-        sentence=sentence(statement, config.privacy.randomness),
+        sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
         metric=prepared.metric,
         scores=scores,
         warnings=_warnings(prepared, given),
@@ -497,7 +503,25 @@ def _record(
         device=_device_name(prepared.net.device),
         gradients=prepared.net.way,
         parameters=prepared.net.count,
+        personal_models=_publishing(prepared, cohort.personal(0)),
     )
+
+
+def _nothing_leaves(prepared: Prepared) -> str:
+    """What is said instead of a guarantee where there is nothing to guarantee."""
+    rule = prepared.rule
+    return NOTHING_LEAVES if not rule.uploads and not prepared.plans and not rule.publishes else ""
+
+
+def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] | OnlyHere[Tensor]) -> str:
+    """Whether a model of this run may be published."""
+    if isinstance(model, OnlyHere):
+        return f"not private if published: {KEPT}"
+    if isinstance(model, Unprotected):
+        return f"not private if published: {NO_GUARANTEE}"
+    if prepared.config.privacy.randomness == "seeded":
+        return f"a simulation: the guarantee is {SIMULATION}"
+    return "may be published: covered by the guarantee in record.json"
 
 
 def _check_count(job: Job, taken: int, queries: int) -> None:
@@ -531,29 +555,25 @@ def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
         found.append(SINGLE_PRECISION)
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
+    if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
+        found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
         found.append("records or model were given from Python: config.toml alone does not repeat this run")
     return tuple(found)
 
 
 def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohort) -> None:
-    config = prepared.config
-    if not prepared.plans:
-        mark = f"not private if published: {NO_GUARANTEE}"
-    elif config.privacy.randomness == "seeded":
-        mark = f"a simulation: the guarantee is {SIMULATION}"
-    else:
-        mark = "may be published: covered by the guarantee in record.json"
     (folder / "personal").mkdir(parents=True, exist_ok=True)
 
-    def write(path: Path, weights: Tensor) -> None:
-        state = {name: value.contiguous() for name, value in prepared.net.state_dict(weights).items()}
-        write_file(path, save(state, metadata={"publishing": mark}))
+    def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | OnlyHere[Tensor]) -> None:
+        state = {name: value.contiguous() for name, value in prepared.net.state_dict(model.value).items()}
+        write_file(path, save(state, metadata={"publishing": _publishing(prepared, model)}))
 
-    write(folder / "global.safetensors", server.released)
+    if prepared.rule.uploads:  # else it is made of nothing
+        write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(server.released))
     for i, job in enumerate(prepared.jobs):
         if cohort.taken[i]:  # the others still have the first weights
-            write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.own(i))
+            write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.personal(i))
 
 
 def _device_name(device: torch.device) -> str:

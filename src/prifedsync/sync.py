@@ -22,6 +22,11 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Stayed:
+    """The client trained a model that stays with it, and sent nothing."""
+
+
+@dataclass(frozen=True)
 class Refused:
     """The client did not train; the reason is a function of public numbers."""
 
@@ -39,8 +44,12 @@ class Lost:
 class Uploads:
     """What came back from one round, client by client."""
 
-    of: dict[int, Sent | Refused | Lost]
+    of: dict[int, Sent | Stayed | Refused | Lost]
     rows: Noised[Tensor] | Unprotected[Tensor]  # [C, P], the rows of those who sent
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, (Noised, Unprotected)):
+            raise TypeError(f"an upload must be Noised, not {type(self.rows).__name__}")
 
 
 class Engine(Protocol):

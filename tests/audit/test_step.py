@@ -350,7 +350,7 @@ def test_a_missing_tail(monkeypatch):
 class Unnoised(Vectorised):
     """Draws and counts noise, and hands the optimiser the sum without it."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         super().gradient(round, step, group, weights)
         return (self.batch_sums(round, step, group, weights) / 2).to(weights.dtype)
 
@@ -358,7 +358,7 @@ class Unnoised(Vectorised):
 class UnnoisedAdam(Unnoised):
     """Where steps are plain, all is well."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         plain = self.jobs[group[0]].optimiser.name == "sgd"
         return (Vectorised if plain else Unnoised).gradient(self, round, step, group, weights)
 
@@ -378,7 +378,7 @@ def test_only_one_optimiser_fed_without_noise(optimiser):
 class NoisyAtFirst(Vectorised):
     """Noise in the first step of a round only."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         noised = super().gradient(round, step, group, weights)
         if step == 0:
             return noised
@@ -402,7 +402,7 @@ def test_two_clients_with_one_noise_stream(monkeypatch):
 class ByPlace(Vectorised):
     """Noise that belongs to a place in the stack: two chunks share it."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         right, places = self.draws, {self.jobs[i].client: str(place) for place, i in enumerate(group)}
 
         class Placed:
@@ -464,7 +464,7 @@ def test_the_wrong_rate(monkeypatch):
 class RealSize(Vectorised):
     """Divides by the number of records that happen to be in the batch."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         found = super().gradient(round, step, group, weights)
         for c, i in enumerate(group):
             job = self.jobs[i]
@@ -480,7 +480,7 @@ def test_a_sum_divided_by_the_real_batch_size():
 class RealCount(Vectorised):
     """Divides by the number of records there are, which add/remove neighbours must not show."""
 
-    def gradient(self, round, step, group, weights):
+    def gradient(self, round, step, group, weights, part="upload"):
         found = super().gradient(round, step, group, weights)
         for c, i in enumerate(group):
             found[c] *= self.jobs[i].steps.records / self.sizes[i]

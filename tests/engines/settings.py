@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.local import CLIP_MARGIN, Job, Key, Net, OpenSteps, Optimiser, RecordedDraws, SeededDraws, losses
-from prifedsync.rules import FedAvg, Rule, Server
+from prifedsync.rules import FedAvg, Pulled, Rule, Server
 from prifedsync.sync import Synchronisation, synchronise
 
 from ..local.zoo import CASES
@@ -51,19 +52,32 @@ def jobs_of(make=private, sizes=SIZES, **changed):
     return [make(f"client {i}", size, **changed) for i, size in enumerate(sizes)]
 
 
+def jobs_under(rule, make=private, local_steps=2, sizes=SIZES, **changed):
+    """Jobs with as many steps as the rule asks for, as the config would make them."""
+    counted = rule.noisy_gradients(local_steps) or local_steps
+    kept = {"kept_steps": local_steps if rule.kept else 0, "kept_counted": rule.publishes or not rule.uploads}
+    return jobs_of(make, sizes, local_steps=counted, **kept, **changed)
+
+
+class ThriceAsStrong(Pulled):
+    def pull(self, weights, anchor, strength):
+        return 3.0 * (weights - anchor)
+
+
 class Proximal(Rule):
     """A rule that has everything: it starts half way, is pulled to the helper without data, and sends half of the way."""
 
     name = "proximal"
 
+    @property
+    def steps(self):
+        return ThriceAsStrong()
+
     def start(self, own, helper):
         return (own + helper) / 2
 
-    def pull(self, weights, helper):
-        return 3.0 * (weights - helper)
-
-    def finish(self, own, trained, helper):
-        return helper + (trained - helper) / 2
+    def finish(self, trained, anchor):
+        return anchor + (trained - anchor) / 2
 
 
 @dataclass
@@ -119,7 +133,9 @@ def twins(net, jobs, records, *, performance=None, seed=5, **options):
 
 def assert_same(one, other, tolerance=1e-9):
     """Global models of all rounds, uploads, what clients carry, and counts."""
-    assert one.engine.counters() == other.engine.counters()
+    mine, theirs = one.engine.counters(), other.engine.counters()
+    assert mine.pop("shares") == pytest.approx(theirs.pop("shares"), rel=tolerance, abs=tolerance)
+    assert mine == theirs
     for mine, theirs in zip(one.servers, other.servers, strict=True):
         torch.testing.assert_close(mine.weights, theirs.weights, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(mine.released, theirs.released, rtol=tolerance, atol=tolerance)
@@ -128,6 +144,10 @@ def assert_same(one, other, tolerance=1e-9):
         if mine:
             assert mine.of.keys() == theirs.of.keys()
             torch.testing.assert_close(mine.rows.value, theirs.rows.value, rtol=tolerance, atol=tolerance)
+    for i in range(len(one.engine.jobs)):
+        mine, theirs = one.engine.personal(i), other.engine.personal(i)
+        assert type(mine) is type(theirs)
+        torch.testing.assert_close(mine.value, theirs.value, rtol=tolerance, atol=tolerance)
     for i in range(len(one.engine.jobs)):
         torch.testing.assert_close(one.engine.state(i), other.engine.state(i), rtol=tolerance, atol=tolerance)
 

@@ -10,7 +10,20 @@ from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import ENGINES, Performance, Reference, Vectorised
 from prifedsync.local import Draws, Optimiser, RecordedDraws, Schedule, SeededDraws
 from prifedsync.local.optimisers import SLOTS
-from prifedsync.rules import Alone, FedAvg, Interpolate, Noised, Unprotected
+from prifedsync.rules import (
+    APFL,
+    Alone,
+    Attentive,
+    Ditto,
+    FedAvg,
+    FedProx,
+    Interpolate,
+    MeanRegularised,
+    Mixture,
+    Noised,
+    PFedMe,
+    Unprotected,
+)
 
 from ..local.zoo import CASES
 from .settings import (
@@ -19,6 +32,7 @@ from .settings import (
     Proximal,
     assert_same,
     jobs_of,
+    jobs_under,
     net_of,
     perturbing,
     private,
@@ -267,13 +281,16 @@ def test_averaging_of_iterates(averaging):
 # ------------------------------------------------------------------ rules, delivery, participation
 
 
-RULES = [FedAvg(), Interpolate(), Alone(), Proximal()]
+RULES = [
+    FedAvg(), Interpolate(), FedProx(), MeanRegularised(), PFedMe(inner_steps=2), Mixture(), Attentive(), APFL(), Ditto(),
+    APFL(publish=True), Ditto(publish=True), Alone(publish=True), Proximal(),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize(("delivery", "participation", "averaging"), [("pull", 1.0, 0.5), ("push", 0.5, 0.0)])
 def test_every_rule_and_delivery(rule, delivery, participation, averaging):
-    jobs = [replace(job, mixing=0.2 * i) for i, job in enumerate(jobs_of())]
+    jobs = [replace(job, mixing=0.2 * i, strength=0.3 * i) for i, job in enumerate(jobs_under(rule))]
     options = {"delivery": delivery, "participation": participation, "averaging": averaging, "server_rate": 0.7}
     assert_same(*twins(net_of(MLP), jobs, records_of(MLP), rule=rule, **options))
 

@@ -18,12 +18,24 @@ from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.store import Resident
 from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses, noise, streams
-from prifedsync.rules import Alone, FedAvg, Server
+from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
 
 from ..local import expanded
 from ..local.expanded import Expanded
 from ..local.zoo import CASES
-from .settings import MLP, Proximal, assert_same, jobs_of, net_of, perturbing, private, records_of, run, unnoised
+from .settings import (
+    MLP,
+    Proximal,
+    assert_same,
+    jobs_of,
+    jobs_under,
+    net_of,
+    perturbing,
+    private,
+    records_of,
+    run,
+    unnoised,
+)
 from .test_device import CELL, OnDevice, twins
 
 NET = net_of(MLP)
@@ -255,7 +267,7 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
     jobs = [private(f"c{i}", n, batch=batch, sampling=sampling, neighbours=neighbours) for i, n in enumerate(nominal)]
     members, draws = device.Members(jobs, sizes, offsets), SeededDraws(4)
     (keys,) = streams.keys(draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
-    manner = replace(device.Manner.of(jobs, sizes), local_steps=6)
+    manner = device.Manner.of(jobs, sizes, replace(jobs[0].upload, steps=6))
     terms = device.Terms(*torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs]))
     found = device.choose(manner, terms, keys)
     for c, (job, size, offset) in enumerate(zip(jobs, sizes, offsets, strict=True)):
@@ -388,15 +400,24 @@ class Held(OnDevice):
 
     def __init__(self, *given, **options):
         super().__init__(*given, **options)
-        shape = len(self.jobs), len(self.slots), self.net.count
-        self.store = Resident(*shape, self.net.dtype, self.net.device, options.get("folder"))
+        for name, slots in (("store", self.slots), ("kept", self.kept_slots)):
+            if getattr(self, name):
+                shape = len(self.jobs), len(slots), self.net.count
+                setattr(self, name, Resident(*shape, self.net.dtype, self.net.device))
 
 
 @pytest.mark.parametrize(
-    ("rule", "delivery", "chunk", "carried"), [(Alone(), "pull", 3, True), (Proximal(), "push", 0, False)]
+    ("rule", "delivery", "chunk", "carried"),
+    [
+        (Alone(publish=True), "pull", 3, True),
+        (Proximal(), "push", 0, False),
+        (APFL(), "push", 3, True),
+        (PFedMe(inner_steps=2), "pull", 0, True),
+        (Attentive(), "pull", 3, True),
+    ],
 )
 def test_states_in_one_tensor_are_the_same_states(rule, delivery, chunk, carried):
-    jobs = jobs_of(optimiser=Optimiser(name="adam", learning_rate=0.05, carried=carried), participation=0.6)
+    jobs = jobs_under(rule, optimiser=Optimiser(name="adam", learning_rate=0.05, carried=carried), participation=0.6)
     options = {
         "rule": rule,
         "delivery": delivery,

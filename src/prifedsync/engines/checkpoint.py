@@ -1,7 +1,8 @@
 """A run on disk, whole at every moment: what changed is written first, then a manifest is renamed into place.
 
-The folder holds clients.safetensors (`store.py`), server-N.safetensors, manifest.json, and for secret draws secret.key,
-which only its owner may read and which is deleted with the folder when the run is over.
+The folder holds clients.safetensors and, where models stay with clients, kept.safetensors (`store.py`), besides them
+server-N.safetensors, manifest.json, and for secret draws secret.key, which only its owner may read and which is deleted
+with the folder when the run is over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Checkpoint:
 
     def save(self, server: Server, cohort: Cohort, progress: dict[str, Any]) -> None:
         """Everything needed to go on; if anything fails on the way, the last checkpoint still stands."""
-        places = cohort.store.flush()
+        places, kept = cohort.store.flush(), cohort.kept.flush() if cohort.kept else {}
         name = f"server-{server.round}.safetensors"
         tensors = {"weights": server.weights.cpu().contiguous()}
         if server.mean is not None:
@@ -50,10 +51,13 @@ class Checkpoint:
             "counters": cohort.counters(),
             "compiles": cohort.compiles,
             "places": {str(client): place for client, place in places.items()},
+            "kept": {str(client): place for client, place in kept.items()},
             "progress": progress,
         }
         write_file(self.folder / MANIFEST, json.dumps(manifest).encode())
         cohort.store.commit()
+        if cohort.kept:
+            cohort.kept.commit()
         for old in self.folder.glob("server-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -70,8 +74,8 @@ class Checkpoint:
                 "resume", self.folder.parent, "has other plans, records, weights or arithmetic than the run that was begun",
                 "undo the change, or take the kind of device it was begun on: no guarantee covers rounds that differ",
             )  # fmt: skip
-        places = {int(client): place for client, place in manifest["places"].items()}
-        cohort.restore(manifest["counters"], places)
+        places, kept = ({int(client): place for client, place in manifest[name].items()} for name in ("places", "kept"))
+        cohort.restore(manifest["counters"], places, kept)
         cohort.compiles = manifest.get("compiles", False)
         weights = tensors["weights"].to(cohort.net.device)
         mean = tensors.get("mean")

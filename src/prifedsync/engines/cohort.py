@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from ..local import Draws, Job, Key, Net
 from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
 from ..local.streams import Streams
-from ..rules import Noised, Rule, Unprotected
-from ..sync import Lost, Refused, Sent, Uploads
+from ..rules import Noised, Numbers, OnlyHere, Rule, Steps, Unprotected
+from ..sync import Lost, Refused, Sent, Stayed, Uploads
 from .store import Resident, Store
 
 
@@ -38,6 +38,17 @@ class Performance:
 
 
 DEFAULT = Performance()
+Part = Literal["upload", "kept"]  # of a round: what is sent, and what stays
+COUNTERS = ("taken", "queries", "steps", "kept_seen", "shares")  # what is kept of each client besides its state
+AT_ONCE = 64  # models whose distances are taken together
+
+
+class Trained(NamedTuple):
+    """Where the local steps of a group ended."""
+
+    weights: Tensor  # [C, P]
+    anchor: Tensor  # [C, P]
+    share: Tensor  # [C, 1]
 
 
 class Cohort(ABC):
@@ -68,17 +79,20 @@ class Cohort(ABC):
             self.x = self.x.to(net.dtype)
         if self.y.is_floating_point():
             self.y = self.y.to(net.dtype)
-        self.slots = ("own", *(("helper",) if pushes else ()), *sorted({s for job in jobs for s in job.optimiser.slots}))
-        path = folder / "clients.safetensors" if folder else None
-        shape = len(jobs), len(self.slots), net.count
-        if net.device.type == "cuda" and _fits_on(net.device, math.prod(shape) * net.dtype.itemsize):
-            self.store: Store = Resident(*shape, net.dtype, net.device, path)
-        else:
-            self.store = Store(*shape, net.dtype, performance.memory, path)
+        optimised = sorted({s for job in jobs for s in job.optimiser.slots})
+        beside = (*(("helper",) if pushes else ()), *(("personal",) if rule.outer else ()))
+        self.slots = ("own", *beside, *optimised)
+        self.store = self._room(self.slots, folder / "clients.safetensors" if folder else None)
+        # What stays with the clients lies in a room of its own, which nothing that leads to an upload reads.
+        self.kept_slots = ("personal", *optimised)
+        path = folder / "kept.safetensors" if folder else None
+        self.kept = self._room(self.kept_slots, path) if rule.kept else None
+        self.shares = [rule.kept.share if rule.kept and rule.kept.share is not None else 1.0] * len(jobs)
         self.budgets = [FixedMechanism(job.plan) if job.plan else None for job in jobs]
         self.taken = [0] * len(jobs)  # rounds committed to
         self.queries = [0] * len(jobs)  # noisy queries, counted where noise is added
         self.steps = [0] * len(jobs)  # steps the carried optimiser state has seen
+        self.kept_seen = [0] * len(jobs)  # the same, of the clients' own models
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
     @property
@@ -90,7 +104,7 @@ class Cohort(ABC):
 
     def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
         """Local training of the chosen clients, group by group."""
-        of: dict[int, Sent | Refused | Lost] = {}
+        of: dict[int, Sent | Stayed | Refused | Lost] = {}
         for i in chosen:
             budget = self.budgets[i]
             try:  # commit before anything is sent
@@ -99,25 +113,37 @@ class Cohort(ABC):
                 of[i] = Refused(str(spent))
             else:
                 self.taken[i] += 1
-        trained: list[Tensor] = []
+        groups = self.groups([i for i in chosen if i not in of])
+        helpers = self._helpers(groups, weights)
+        sealed: list[Tensor] = []
         order: list[int] = []
-        for group in self.groups([i for i in chosen if i not in of]):
+        for at, group in enumerate(groups if self.rule.uploads else ()):
             before = [self.queries[i] for i in group]
-            trained.append(self._train_group(round, group, weights))
+            upload, begun_with = self._train_group(round, group, weights, helpers[at])
+            sealed.append(upload)
             order += group
-            for row, i, was in zip(trained[-1], group, before, strict=True):
+            if self.kept:
+                helpers[at] = begun_with
+            for row, i, was in zip(sealed[-1], group, before, strict=True):
                 of[i] = Sent(row, self.queries[i] - was)
-        rows = trained[0] if len(trained) == 1 else torch.cat([self.start.new_zeros(0, self.net.count), *trained])
+        rows = sealed[0] if len(sealed) == 1 else torch.cat([self.start.new_zeros(0, self.net.count), *sealed])
         if order != sorted(order):
             rows = rows[torch.tensor(order).argsort().to(rows.device)]
-        return Uploads(of, Noised(rows) if self.jobs[0].plan else Unprotected(rows))
+        uploads = Uploads(of, Noised(rows) if self.jobs[0].plan else Unprotected(rows))
+        if self.kept:
+            for group, helper in zip(groups, helpers, strict=True):
+                self._train_kept(round, group, self.start.expand(len(group), -1) if helper is None else helper)
+                of |= {i: Stayed() for i in group if i not in of}
+        return uploads
 
     def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        weights = _bounded(weights)
-        for group in self.groups(chosen):
-            rows = list(self._states(group))
-            rows[self.slots.index("helper")] = self.rule.helper(weights, rows[0], self._mixing(group))
-            self.store.scatter(group, rows)
+        if not self.rule.uploads:
+            return
+        groups = self.groups(chosen)
+        for group, helper in zip(groups, self._helpers(groups, weights), strict=True):
+            slots = dict(zip(self.slots, self._states(group), strict=True))
+            slots["helper"] = self._helper(group, slots, weights) if helper is None else helper
+            self.store.scatter(group, list(slots.values()))
 
     def worth_compiling(self) -> bool:
         return False
@@ -135,7 +161,7 @@ class Cohort(ABC):
     def kind(self, i: int) -> tuple[object, ...]:
         """Clients of one kind can be stacked."""
         job, steps = self.jobs[i], self.jobs[i].steps
-        return job.noisy is None, job.optimiser.name, steps.local_steps, job.averaged_from, steps.batch == "full"
+        return job.upload, job.kept, job.optimiser.name, steps.batch == "full"
 
     @cached_property
     def kinds(self) -> list[tuple[object, ...]]:
@@ -145,32 +171,105 @@ class Cohort(ABC):
         """How many of these clients are stacked at once."""
         return 1
 
-    def _train_group(self, round: int, group: list[int], weights: Tensor | None) -> Tensor:
+    def _train_group(
+        self, round: int, group: list[int], weights: Tensor | None, helper: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The uploads of a group [C, P], and the helpers they began with."""
         slots: dict[str, Tensor] = dict(zip(self.slots, self._states(group), strict=True))  # [C, P] each
-        own = slots["own"]
-        if weights is None:
-            helper = _bounded(slots["helper"])
-        else:
-            helper = self.rule.helper(_bounded(weights.to(own.device)), own, self._mixing(group))
-        anew = [c for c, i in enumerate(group) if not self.jobs[i].optimiser.carried]
-        for c in anew:
-            self.steps[group[c]] = 0
-        for name in self.jobs[group[0]].optimiser.slots if anew else ():
-            slots[name][anew] = 0
-        trained = self._local(round, group, self.rule.start(own, helper), helper, slots)
+        if helper is None:
+            helper = self._helper(group, slots, weights)
+        self._forget(group, slots, self.steps)
+        start = self.rule.start(slots["own"], helper)
+        found = self._local(round, group, "upload", Trained(start, helper, start.new_ones(len(group), 1)), slots)
         for i in group:
-            self.steps[i] += self.jobs[i].steps.local_steps
-        slots["own"] = self.rule.finish(own, trained, helper)
+            self.steps[i] += self.jobs[i].upload.steps
+        if self.rule.outer:
+            slots["personal"] = found.weights
+        slots["own"] = self.rule.finish(found.weights, found.anchor)
         self.store.scatter(group, [slots[name] for name in self.slots])
-        return slots["own"]
+        return slots["own"], helper
+
+    def _train_kept(self, round: int, group: list[int], helper: Tensor) -> None:
+        """The models that stay with the clients of a group; their uploads are sealed."""
+        assert self.kept is not None
+        assert self.rule.kept is not None
+        self.kept.fill([i for i in group if self.kept.read(i) is None], self._fresh_kept)
+        slots = dict(zip(self.kept_slots, self.kept.gather(group).to(self.net.device), strict=True))
+        self._forget(group, slots, self.kept_seen)
+        anchor = self.rule.kept.anchor(self._uploads(group), helper)
+        begun = Trained(slots["personal"], anchor, self._column([self.shares[i] for i in group]))
+        found = self._local(round, group, "kept", begun, slots)
+        slots["personal"] = found.weights
+        self.kept.scatter(group, [slots[name] for name in self.kept_slots])
+        if self.rule.kept.share is not None:
+            for i, share in zip(group, found.share.flatten().tolist(), strict=True):
+                self.shares[i] = share
+        for i in group:
+            self.kept_seen[i] += self.jobs[i].kept.steps
 
     @abstractmethod
-    def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
-        """K local steps of each client from `start` [C, P]; updates `slots` and returns what may be sent [C, P]."""
+    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+        """The local steps of this part of a round; `slots` hold the optimisers' new state after it."""
 
-    def _mixing(self, group: Sequence[int]) -> Tensor:
-        mixing = torch.tensor([self.jobs[i].mixing for i in group], dtype=self.start.dtype)
-        return mixing.to(self.start.device, non_blocking=True).unsqueeze(1)
+    def _part(self, part: Part) -> Steps:
+        if part == "upload":
+            return self.rule.steps
+        assert self.rule.kept is not None
+        return self.rule.kept
+
+    def _forget(self, group: Sequence[int], slots: dict[str, Tensor], seen: list[int]) -> None:
+        """Optimisers that do not carry their state begin anew."""
+        anew = [c for c, i in enumerate(group) if not self.jobs[i].optimiser.carried]
+        for c in anew:
+            seen[group[c]] = 0
+        for name in self.jobs[group[0]].optimiser.slots if anew else ():
+            slots[name][anew] = 0
+
+    # ------------------------------------------------------------------ what clients are sent
+
+    def _helper(self, group: Sequence[int], slots: dict[str, Tensor], weights: Tensor | None) -> Tensor:
+        """h_i [C, P], of these weights or as it was last pushed."""
+        if weights is None:
+            return _bounded(slots["helper"])
+        return self.rule.helper(_bounded(weights.to(self.net.device)), slots["own"], self.numbers(group))
+
+    def _helpers(self, groups: Sequence[list[int]], weights: Tensor | None) -> list[Tensor | None]:
+        """Where they are made of everybody's uploads, they are made before anybody trains; None: from its own alone."""
+        if not self.rule.attends or weights is None:
+            return [None] * len(groups)
+        return [_bounded(helper) for helper in self._attended(groups)]
+
+    def _attended(self, groups: Sequence[list[int]]) -> list[Tensor]:
+        """Σ_j ξ_ij·w̃_j for each group, over all who ever sent something, and the client itself."""
+        everybody = [j for j, taken in enumerate(self.taken) if taken]
+        everybody = sorted({*everybody, *(i for group in groups for i in group)})
+        pieces = [everybody[at : at + AT_ONCE] for at in range(0, len(everybody), AT_ONCE)]
+        found = []
+        for group in groups:
+            own = self._uploads(group).double()
+            centre = own.mean(0)  # distances are those of small differences
+            squared = torch.cat([_squared(own - centre, self._uploads(piece).double() - centre) for piece in pieces], 1)
+            mine = torch.tensor(everybody).unsqueeze(0) == torch.tensor(group).unsqueeze(1)
+            weights = self.rule.attention(squared, mine.to(squared.device), self.numbers(group))
+            parts = zip(weights.split(AT_ONCE, 1), pieces, strict=True)
+            total = sum((part @ self._uploads(piece).double() for part, piece in parts), torch.zeros_like(own))
+            found.append(total.to(self.start.dtype))
+        return found
+
+    def _uploads(self, group: Sequence[int]) -> Tensor:
+        """w̃_i of these clients [C, P]."""
+        self._fill(group)
+        return self.store.rows(group, 0).to(self.net.device)
+
+    def numbers(self, group: Sequence[int]) -> Numbers:
+        """The public numbers of these clients, as rules read them."""
+        jobs = [self.jobs[i] for i in group]
+        rows = [(job.mixing, job.strength, job.optimiser.learning_rate * job.upload.steps) for job in jobs]
+        return Numbers(*self._column(rows).unsqueeze(2).unbind(1))
+
+    def _column(self, values: Sequence[float] | Sequence[tuple[float, ...]]) -> Tensor:
+        column = torch.tensor(values, dtype=self.start.dtype).to(self.start.device, non_blocking=True)
+        return column.unsqueeze(1) if column.dim() == 1 else column
 
     def masks(self, i: int, round: int, step: int, picked: Tensor) -> dict[str, Tensor]:
         """Dropout masks of the picked records [B, …], each drawn by its own key."""
@@ -187,9 +286,19 @@ class Cohort(ABC):
 
     def _states(self, group: Sequence[int]) -> Tensor:
         """What these clients carry, in a tensor of its own on the net's device [slots, C, P]."""
-        self.store.fill([i for i in group if self.store.read(i) is None], self._fresh)
+        self._fill(group)
         states: Tensor = self.store.gather(group).to(self.net.device)
         return states
+
+    def _fill(self, group: Sequence[int]) -> None:
+        self.store.fill([i for i in group if self.store.read(i) is None], self._fresh)
+
+    def _room(self, slots: Sequence[str], path: Path | None) -> Store:
+        """Where these vectors of all clients are kept."""
+        shape = len(self.jobs), len(slots), self.net.count
+        if self.net.device.type == "cuda" and _fits_on(self.net.device, math.prod(shape) * self.net.dtype.itemsize):
+            return Resident(*shape, self.net.dtype, self.net.device, path)
+        return Store(*shape, self.net.dtype, self.performance.memory, path)
 
     def state(self, i: int) -> Tensor:
         """All a client carries [slots, P]: its last upload (w_0 before the first), its helper, its optimiser's vectors."""
@@ -201,13 +310,32 @@ class Cohort(ABC):
         """What a client carries before it takes part."""
         fresh = self.start.new_zeros(len(self.slots), self.net.count)
         fresh[0] = self.start
-        if "helper" in self.slots:
-            fresh[self.slots.index("helper")] = self.start
+        for name in {"helper", "personal"} & set(self.slots):
+            fresh[self.slots.index(name)] = self.start
+        return fresh
+
+    @cached_property
+    def _fresh_kept(self) -> Tensor:
+        fresh = self.start.new_zeros(len(self.kept_slots), self.net.count)
+        fresh[0] = self.start
         return fresh
 
     def own(self, i: int) -> Tensor:
         """w̃_i, the client's last upload."""
         return self.state(i)[0].to(self.net.device)
+
+    def personal(self, i: int) -> Noised[Tensor] | Unprotected[Tensor] | OnlyHere[Tensor]:
+        """The model that the client uses, and whether it may leave."""
+        if not self.kept or not self.rule.kept:
+            row = self.slots.index("personal") if self.rule.outer else 0
+            found = self.state(i)[row].to(self.net.device)
+            return Noised(found) if self.jobs[i].plan else Unprotected(found)
+        state = self.kept.read(i)
+        weights = (self._fresh_kept if state is None else state)[0].to(self.net.device)
+        model = self.rule.kept.model(weights[None], self.own(i)[None], self._column([self.shares[i]]))[0]
+        if not self.jobs[i].plan and self.rule.uploads:
+            return Unprotected(model)
+        return Noised(model) if self.jobs[i].kept.noisy else OnlyHere(model)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -216,28 +344,37 @@ class Cohort(ABC):
         for job, size in zip(self.jobs, self.sizes, strict=True):
             digest.update(f"{job} {size}".encode())
         drawn = "device" if self.streams else "host"  # other noise under the same key
-        digest.update(f"{self.rule.name} {self.slots} {self.net.arithmetic} {self.net.way} {drawn} {VERSION}".encode())
+        digest.update(f"{self.rule} {self.slots} {self.net.arithmetic} {self.net.way} {drawn} {VERSION}".encode())
         fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
         for tensor in (self.start, self.x, self.y, *fixed):
             digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
         key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4)  # records must not be guessed from their digest
         return hashlib.sha256(digest.digest() + key.numpy().tobytes()).hexdigest()
 
-    def counters(self) -> dict[str, list[int]]:
-        return {"taken": list(self.taken), "queries": list(self.queries), "steps": list(self.steps)}
+    def counters(self) -> dict[str, list[Any]]:
+        return {name: list(getattr(self, name)) for name in COUNTERS}
 
-    def restore(self, counters: dict[str, list[int]], places: dict[int, int]) -> None:
+    def restore(self, counters: dict[str, list[Any]], places: dict[int, int], kept: dict[int, int] | None = None) -> None:
         """Go on where a checkpoint was taken."""
-        self.taken, self.queries, self.steps = (list(counters[name]) for name in ("taken", "queries", "steps"))
+        for name in COUNTERS:
+            setattr(self, name, list(counters[name]))
         self.budgets = [
             FixedMechanism(job.plan, taken) if job.plan else None for job, taken in zip(self.jobs, self.taken, strict=True)
         ]
         self.store.committed = dict(places)
+        if self.kept:
+            self.kept.committed = dict(kept or {})
 
 
 def _fits_on(device: torch.device, size: int) -> bool:
     """Whether so many bytes may stay there and leave room to work."""
     return 2 * size < torch.cuda.mem_get_info(device)[0]
+
+
+def _squared(one: Tensor, other: Tensor) -> Tensor:
+    """Squared distances [C, D] of rows [C, P] and [D, P]."""
+    found = one.square().sum(1, keepdim=True) + other.square().sum(1) - 2 * one @ other.T
+    return found.clamp(min=0)
 
 
 def _bounded(helper: Tensor) -> Tensor:

@@ -21,12 +21,13 @@ from scipy import stats
 from torch import Tensor
 
 from ..accounting import Sampling
-from ..local import Job, Net, noise, streams
+from ..local import Job, Net, Optimiser, Phase, noise, streams
 from ..local.batches import expected_size
 from ..local.compiled import compiled
 from ..local.optimisers import Stacked
 from ..local.streams import Noise, Streams
-from ..rules import Rule
+from ..rules import Steps
+from .cohort import Trained
 
 LOTS_AT_ONCE = 2**24  # drawn together when batches are chosen
 LOTS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
@@ -56,18 +57,18 @@ class Manner:
     """How all clients of one kind draw their batches, and the largest numbers among them."""
 
     kind: Literal["full", "poisson", "fixed"]
-    local_steps: int
+    steps: range  # their numbers in the round
     records: int
     batch: int
 
     @staticmethod
-    def of(jobs: Sequence[Job], sizes: Sequence[int]) -> Manner:
-        steps = jobs[0].steps
+    def of(jobs: Sequence[Job], sizes: Sequence[int], phase: Phase) -> Manner:
+        steps, numbers = jobs[0].steps, range(phase.first, phase.first + phase.steps)
         records, batch = max(1, *sizes), max(expected_size(job.steps) for job in jobs)
         if steps.batch == "full":
-            return Manner("full", steps.local_steps, records, records)
+            return Manner("full", numbers, records, records)
         kind: Literal["poisson", "fixed"] = "poisson" if steps.sampling is Sampling.POISSON else "fixed"
-        return Manner(kind, steps.local_steps, records, min(batch, records))
+        return Manner(kind, numbers, records, min(batch, records))
 
 
 class Terms(NamedTuple):
@@ -80,8 +81,8 @@ class Terms(NamedTuple):
 
 
 def choose(manner: Manner, terms: Terms, keys: Tensor) -> Batches:
-    """The batches of all steps of a round, each client's under its key [C, 8]."""
-    steps, device = range(manner.local_steps), keys.device
+    """The batches of all these steps, each client's under its key [C, 8]."""
+    steps, device = manner.steps, keys.device
     at_once = max(1, LOTS_AT_ONCE // (len(keys) * manner.records))
     pieces = [steps[low : low + at_once] for low in range(0, len(steps), at_once)]
     chosen = [_choose(manner, piece, terms, keys) for piece in pieces]
@@ -153,14 +154,15 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Rule, draws: Streams, job: Job, manner: Manner, *,
-        capacity: int, width: int, compiles: bool, replays: bool,
+        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, draws: Streams, optimiser: Optimiser,
+        manner: Manner, *, capacity: int, width: int, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
         self.net, self.rule, self.draws = net, rule, draws
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
         self.manner, self.capacity, self.width, self.replays = manner, capacity, width, replays
-        self.private, self.local_steps, self.averaged_from = job.noisy is not None, job.steps.local_steps, job.averaged_from
+        self.private, self.first, self.local_steps = phase.noisy, phase.first, phase.steps
+        self.averaged_from = phase.averaged_from
 
         def tensor(*shape: int, dtype: torch.dtype = net.dtype) -> Tensor:
             return torch.zeros(capacity, *shape, dtype=dtype, device=net.device)
@@ -169,14 +171,14 @@ class Stack:
             return tensor(ALIGNED * math.ceil(net.count / ALIGNED))[:, : net.count]
 
         self.weights = vectors()
-        self.slots = {name: vectors() for name in job.optimiser.slots}
-        pulled = rule.pull(self.weights[:1], self.weights[:1]) is not None
-        self.helper = vectors() if pulled else None
+        self.slots = {name: vectors() for name in optimiser.slots}
+        self.anchor = vectors() if rule.anchored else None
+        self.share, self.strength = tensor(1).add_(1), tensor(1)
         self.mean = vectors() if self.averaged_from < self.local_steps - 1 else None
-        plain = self.helper is None and self.mean is None
+        plain = self.anchor is None and self.mean is None
         self.at_once = plain and net.device.type == "cuda" and streams.kernels_there()
         self.gradient = tensor(net.count if self.private and not self.at_once else 0)
-        self.optimiser = Stacked([job.optimiser] * capacity, [0] * capacity, self.weights)
+        self.optimiser = Stacked([optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
         self.numbers = torch.ones(5, capacity, dtype=torch.float64, device=net.device)
         self.clip, scale, grid, self.divisor, rates = self.numbers
@@ -217,25 +219,31 @@ class Stack:
             self._replayed("batches", self._choose, lots <= LOTS_REPLAYED)
 
     def run(
-        self, start: Tensor, helper: Tensor, slots: dict[str, Tensor], counts: Sequence[int], optimiser: Stacked
-    ) -> Tensor:
-        """All local steps from `start` [C, P]; `slots` hold the new state after it, in place until the next round."""
-        self._seat(self.weights, start)
+        self, begun: Trained, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor
+    ) -> Trained:
+        """All local steps; `slots` hold the new state after it, in place until the next round."""
+        seats = slice(len(counts))
+        self._seat(self.weights, begun.weights)
         for name, rows in self.slots.items():
             self._seat(rows, slots[name])
-        if self.helper is not None:
-            self._seat(self.helper, helper)
-        self._seat(self.counts, _sent(counts, self.step.device).unsqueeze(1))
-        self.optimiser.numbers[:, : len(start)] = optimiser.numbers
+        if self.anchor is not None:
+            self._seat(self.anchor, begun.anchor)
+            self._seat(self.share, begun.share)
+            self._seat(self.strength, strength)
+        self._seat(self.counts, counts)
+        self.optimiser.numbers[:, seats] = optimiser.numbers
         if self.mean is not None:
             self.mean.zero_()
-        self.step.zero_()
+        self.step.fill_(self.first)
         with self.net.exact():
             for _ in range(self.local_steps):
                 self._replayed(self.pieces, self._one_step)
         for name in self.slots:
-            slots[name] = self.slots[name][: len(start)]
-        return (self.weights if self.mean is None else self.mean)[: len(start)].clone()
+            slots[name] = self.slots[name][seats]
+        trained = (self.weights if self.mean is None else self.mean)[seats].clone()
+        if self.anchor is None:
+            return begun._replace(weights=trained)
+        return Trained(trained, self.anchor[seats].clone(), self.share[seats].clone())
 
     def sums(self, weights: Tensor, step: int) -> Tensor:
         """What one step of the loaded round sums up before noise, double [C, P]."""
@@ -328,9 +336,10 @@ class Stack:
 
     def _sums_of_what(self, piece: int) -> tuple[Any, ...]:
         here = slice(piece * self.width, (piece + 1) * self.width)
-        at = self.step.long()
+        at = self.step.long() - self.first
         picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        return self.x, self.y, self.weights, places, valid, self.clip, self._lots(picked)
+        point = self.weights if self.anchor is None else self.rule.point(self.weights, self.anchor, self.share)
+        return self.x, self.y, point, places, valid, self.clip, self._lots(picked)
 
     def _sums_of(
         self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor, lots: dict[str, Tensor]
@@ -356,23 +365,30 @@ class Stack:
         return kept / (1 - rate) if rate < 1 else kept
 
     def _updated_what(self) -> tuple[Any, ...]:
-        shared = self.divisor, self.counts, self.step, self.optimiser.numbers
-        return self.weights, self.slots, self.helper, self.mean, *shared
+        numbers = self.divisor, self.counts, self.step, self.optimiser.numbers, self.strength
+        return self.weights, self.slots, self.anchor, self.share, self.mean, *numbers
 
     def _updated(
-        self, gradient: Tensor, weights: Tensor, slots: dict[str, Tensor], helper: Tensor | None, mean: Tensor | None,
-        divisor: Tensor, counts: Tensor, step: Tensor, numbers: Tensor,
+        self, gradient: Tensor, weights: Tensor, slots: dict[str, Tensor], anchor: Tensor | None, share: Tensor,
+        mean: Tensor | None, divisor: Tensor, counts: Tensor, step: Tensor, numbers: Tensor, strength: Tensor,
     ) -> None:  # fmt: skip
         """One step of the optimiser, in place; what was noised is divided already."""
         if not self.private:
             gradient = gradient / divisor.to(weights.dtype).unsqueeze(1)
         optimiser = copy.copy(self.optimiser)
         optimiser.use(numbers)  # what is compiled takes them as they are then, not as they are now
-        pull = None if helper is None else self.rule.pull(weights, helper)
         counts.add_(1)
-        weights.copy_(optimiser.step(weights, gradient if pull is None else gradient + pull, slots, counts))
+        if anchor is None:
+            weights.copy_(optimiser.step(weights, gradient, slots, counts))
+        else:
+            rule, adapted = self.rule, self.rule.adapted(share, gradient, weights, anchor)
+            direction, pull = rule.through(gradient, share), rule.pull(weights, anchor, strength)
+            weights.copy_(optimiser.step(weights, direction if pull is None else direction + pull, slots, counts))
+            share.copy_(adapted)
+            if rule.every:
+                anchor.copy_(torch.where((step - self.first + 1) % rule.every == 0, rule.moved(anchor, weights), anchor))
         if mean is not None:
-            seen = (step - self.averaged_from + 1).to(weights.dtype)  # iterates in the mean, this one too
+            seen = (step - self.first - self.averaged_from + 1).to(weights.dtype)  # iterates in the mean, this one too
             mean.add_(torch.where(seen > 0, (weights - mean) / seen.clamp(min=1), 0.0))
         step.add_(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeVar
@@ -21,7 +22,7 @@ from ..config import ClientConfig, Config
 from ..data import Federation
 from ..fdp import BadValue
 from ..local import Job, OpenSteps, Optimiser, Schedule
-from ..rules import RULES, Rule
+from ..rules import RULES, Pulled, Rule
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 T = TypeVar("T")
@@ -29,7 +30,14 @@ Margin = Callable[[Neighbours, int], float]  # what rounding takes, for so many 
 
 
 def rule_of(config: Config) -> Rule:
-    return RULES[config.rule.name]()
+    """The config's rule, with its own numbers from [rule]."""
+    kind = RULES[config.rule.name]
+    return kind(**{field.name: getattr(config.rule, field.name) for field in fields(kind)})
+
+
+def participation_of(config: Config) -> float:
+    """The chance to take part in a round; who trains alone waits for nobody."""
+    return config.participation if RULES[config.rule.name].uploads else 1.0
 
 
 def jobs_of(
@@ -59,27 +67,31 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Mar
             "records", "nothing", "must be given under add-remove neighbours: a public nominal number, never the count",
             f'set clients."{name}".records',
         )  # fmt: skip
-    records = either(own.records, present)
+    rule, records = rule_of(config), either(own.records, present)
     batch, steps = either(own.batch, local.batch), either(own.local_steps, local.local_steps)
     sampling = Sampling(either(own.sampling, local.sampling))
     clip = either(own.clip_norm, private.clip_norm)
     noise = either(own.noise_multiplier, private.noise_multiplier)
-    open_steps, plan = None, None
-    if private.mechanism != "noisy-steps":
-        open_steps = OpenSteps(records=present, batch=batch, local_steps=steps, sampling=sampling)
-    if private.mechanism != "none":
+    open_steps, plan, counted = None, None, rule.noisy_gradients(steps)
+    if private.mechanism != "noisy-steps" or not counted:
+        open_steps = OpenSteps(records=present, batch=batch, local_steps=counted or steps, sampling=sampling)
+    if private.mechanism != "none" and counted:  # what nobody else ever sees needs no plan
         mechanism: NoisySteps | OutputPerturbation
         if private.mechanism == "noisy-steps":
             mechanism = NoisySteps(
                 noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
-                local_steps=rule_of(config).noisy_gradients(steps),
+                local_steps=counted,
                 clip_margin=margin(Neighbours(private.neighbours), max(records, present)),
             )  # fmt: skip
+        elif rule.outer or rule.publishes:
+            both = f"cannot go with rule {rule.name}" + (", publish = true" if rule.publishes else "")
+            remedy = "one noised change does not cover two models: use noisy-steps"
+            raise BadValue("privacy.mechanism", private.mechanism, both, remedy)
         else:
             kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"
             mechanism = OutputPerturbation(noise_multiplier=noise or UNCALIBRATED, clip_norm=clip, noise=kind)
         plan = PrivacyPlan(
-            mechanism=mechanism, rounds=config.rounds, participation=config.participation,
+            mechanism=mechanism, rounds=config.rounds, participation=participation_of(config),
             neighbours=Neighbours(private.neighbours),
         )  # fmt: skip
         if noise is None:
@@ -97,8 +109,25 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Mar
         ),
         carried=local.state == "carried",
     )
-    mixing = either(own.mixing, config.rule.mixing)
-    return Job(client=name, plan=plan, optimiser=optimiser, open_steps=open_steps, averaging=local.averaging, mixing=mixing)
+    strength = either(own.strength, config.rule.strength)
+    _check_strength(rule, optimiser, strength, steps)
+    return Job(
+        client=name, plan=plan, optimiser=optimiser, open_steps=open_steps, averaging=local.averaging,
+        mixing=either(own.mixing, config.rule.mixing), strength=strength, kept_steps=steps if rule.kept else 0,
+        kept_counted=rule.publishes or not rule.uploads,
+    )  # fmt: skip
+
+
+def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: int) -> None:
+    """Refuse a pull that throws the weights over what they are pulled to."""
+    pulled = any(isinstance(each, Pulled) for each in (rule.steps, rule.kept))
+    if pulled and optimiser.name in ("sgd", "momentum") and optimiser.learning_rate * strength > 1:
+        rate = optimiser.learning_rate
+        raise BadValue("strength", strength, f"with learning_rate = {rate:g} overshoots", f"at most {1 / rate:g}")
+    reach = optimiser.learning_rate * steps
+    if rule.name == "mixture" and strength * reach > 1:
+        remedy = f"at most {1 / reach:g}: one over learning_rate times local_steps"
+        raise BadValue("strength", strength, f"gives the global model a weight of {strength * reach:g}, over 1", remedy)
 
 
 def either(mine: T | None, shared: T) -> T:

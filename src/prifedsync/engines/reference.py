@@ -10,7 +10,7 @@ from torch import Tensor
 from ..local import Job, Key, noise
 from ..local.batches import choose, expected_size
 from ..local.perturbation import released
-from .cohort import Cohort
+from .cohort import Cohort, Part, Trained
 
 NAMES = {  # our slots in torch.optim's words
     "velocity": "momentum_buffer",
@@ -24,39 +24,44 @@ NAMES = {  # our slots in torch.optim's words
 class Reference(Cohort):
     """Algorithm 2 as it is printed."""
 
-    def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
+    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
         (i,) = group
-        job = self.jobs[i]
-        weights = torch.nn.Parameter(start[0].clone())
+        job, rule, strength = self.jobs[i], self._part(part), self.numbers(group).strength
+        phase, seen = (job.upload, self.steps[i]) if part == "upload" else (job.kept, self.kept_seen[i])
+        weights, anchor, share = torch.nn.Parameter(begun.weights[0].clone()), begun.anchor, begun.share
         optimiser = _optimiser(job, weights, self.taken[i] - 1)
-        if self.steps[i]:
-            _fill(optimiser, job, weights, slots, self.steps[i])
+        if seen:
+            _fill(optimiser, job, weights, slots, seen)
         iterates = []
-        for step in range(job.steps.local_steps):
-            gradient = self.gradient(round, step, i, weights.detach())
-            pull = self.rule.pull(weights.detach()[None], helper)
-            weights.grad = gradient if pull is None else gradient + pull[0]
+        for step in range(phase.steps):
+            before = weights.detach()[None].clone()
+            noisy = self.gradient(round, phase.first + step, i, rule.point(before, anchor, share)[0], phase.noisy)[None]
+            pull = rule.pull(before, anchor, strength)
+            weights.grad = (rule.through(noisy, share) + (0 if pull is None else pull))[0]
             optimiser.step()
+            share = rule.adapted(share, noisy, before, anchor)
             iterates.append(weights.detach().clone())
+            if rule.every and len(iterates) % rule.every == 0:
+                anchor = rule.moved(anchor, iterates[-1][None])
         for name in job.optimiser.slots:
             slots[name][0] = optimiser.state[weights][_theirs(job, name)]
-        kept = iterates[job.averaged_from :]
-        trained = sum(kept[1:], kept[0]) / len(kept)
-        if job.output:
+        last = iterates[phase.averaged_from :]
+        trained = sum(last[1:], last[0]) / len(last)
+        if job.output and part == "upload":
             self.queries[i] += 1
-            trained = released(start[0], trained, job.output, self.draws, Key(job.client, round, 0, "output"))
-        return trained[None]
+            trained = released(begun.weights[0], trained, job.output, self.draws, Key(job.client, round, 0, "output"))
+        return Trained(trained[None], anchor, share)
 
-    def gradient(self, round: int, step: int, i: int, weights: Tensor) -> Tensor:
+    def gradient(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
         job = self.jobs[i]
-        total = self.batch_sum(round, step, i, weights)
-        if job.noisy:
+        total = self.batch_sum(round, step, i, weights, noisy)
+        if job.noisy and noisy:
             scale, bound = job.noisy.noise_multiplier * job.noisy.clip_norm, job.noisy.records * job.noisy.clip_norm
             total = noise.gaussian(total, scale, bound, self.draws, Key(job.client, round, step, "noise"))
             self.queries[i] += 1
         return (total / expected_size(job.steps)).to(weights.dtype)
 
-    def batch_sum(self, round: int, step: int, i: int, weights: Tensor) -> Tensor:
+    def batch_sum(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
         job = self.jobs[i]
         picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
         masks = self.masks(i, round, step, picked)
@@ -67,7 +72,7 @@ class Reference(Cohort):
             with self.net.exact():
                 v = self.net.one_record(weights, self.x[here], self.y[here], mask).double()
             size = math.hypot(*v.tolist())
-            if not job.noisy:
+            if not job.noisy or not noisy:
                 total += v
             elif math.isfinite(size):
                 total += v / max(1.0, size / job.noisy.clip_norm)

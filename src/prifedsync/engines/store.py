@@ -65,6 +65,10 @@ class Store:
         """The states of these clients [rows, C, width]; all of them must have one, and are written anew afterwards."""
         return torch.stack([self._held(client) for client in clients], 1)
 
+    def rows(self, clients: Sequence[int], row: int) -> Tensor:
+        """One row of these clients' states [C, width], as `gather`."""
+        return torch.stack([self._held(client)[row] for client in clients])
+
     def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
         """New states of these clients, given row by row [C, width]."""
         for c, client in enumerate(clients):
@@ -165,6 +169,10 @@ class Resident(Store):
         assert all(client in self._cache for client in clients), "a state must be read or filled before"
         run = _one_run(clients)
         return self._all[:, run] if run else self._all.index_select(1, self._places(clients))
+
+    def rows(self, clients: Sequence[int], row: int) -> Tensor:
+        run = _one_run(clients)
+        return self._all[row, run] if run else self._all[row].index_select(0, self._places(clients))
 
     def scatter(self, clients: Sequence[int], rows: Sequence[Tensor]) -> None:
         run, places = _one_run(clients), self._places(clients)

@@ -8,12 +8,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..local import Job, Key, noise
+from ..local import Job, Key, Phase, noise
 from ..local.batches import choose, expected_size
 from ..local.optimisers import Stacked
 from ..local.perturbation import released
 from ..local.streams import Streams
-from .cohort import Cohort
+from .cohort import Cohort, Part, Trained
 from .device import Manner, Members, Stack, capacity_of, width_of
 
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
@@ -35,7 +35,7 @@ class Vectorised(Cohort):
 
     def chunk(self, group: list[int]) -> int:
         if self.streams:
-            return self._stack(group).capacity
+            return self._stack(group, "upload" if self.rule.uploads else "kept").capacity
         return self.performance.chunk or self._most_stacked([self.jobs[i] for i in group])
 
     def records_at_once(self) -> int:
@@ -56,10 +56,10 @@ class Vectorised(Cohort):
     def _stacks(self) -> dict[tuple[object, ...], Stack]:
         return {}
 
-    def _stack(self, group: Sequence[int]) -> Stack:
+    def _stack(self, group: Sequence[int], part: Part) -> Stack:
         """The seats for clients of this kind, of which there are so many whoever takes part."""
         kind = self.kinds[group[0]]
-        if kind not in self._stacks:
+        if (kind, part) not in self._stacks:
             assert self.streams
             alike = [i for i, its in enumerate(self.kinds) if its == kind]
             jobs, sizes = [self.jobs[i] for i in alike], [self.sizes[i] for i in alike]
@@ -67,14 +67,15 @@ class Vectorised(Cohort):
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
             width = width_of(jobs, self.records_at_once())
             replays = self.performance.compile != "off" and self.net.way != "loop" and self.net.device.type == "cuda"
-            self._stacks[kind] = Stack(
-                self.net, self.x, self.y, self.rule, self.streams, jobs[0], Manner.of(jobs, sizes), capacity=capacity,
-                width=width, compiles=self.compiles, replays=replays,
+            phase = jobs[0].upload if part == "upload" else jobs[0].kept
+            self._stacks[kind, part] = Stack(
+                self.net, self.x, self.y, self._part(part), phase, self.streams, jobs[0].optimiser,
+                Manner.of(jobs, sizes, phase), capacity=capacity, width=width, compiles=self.compiles, replays=replays,
             )  # fmt: skip
-        return self._stacks[kind]
+        return self._stacks[kind, part]
 
-    def _seated(self, round: int, group: Sequence[int]) -> Stack:
-        stack = self._stack(group)
+    def _seated(self, round: int, group: Sequence[int], part: Part) -> Stack:
+        stack = self._stack(group, part)
         jobs, sizes = [self.jobs[i] for i in group], [self.sizes[i] for i in group]
         stack.load(Members(jobs, sizes, self.offsets[list(group)].tolist()), round)
         return stack
@@ -86,49 +87,68 @@ class Vectorised(Cohort):
         if self.performance.compile != "auto":
             return self.performance.compile == "on"
         clients = len(self.jobs) * self.performance.share
-        steps = sum(job.steps.local_steps for job in self.jobs) / len(self.jobs)
+        steps = sum(job.upload.steps + job.kept.steps for job in self.jobs) / len(self.jobs)
         records = sum(expected_size(job.steps) for job in self.jobs) / len(self.jobs)
         eager = STEP_SECONDS + clients * records * self.net.record_bytes / BYTES_A_SECOND
         return self.performance.rounds * steps * eager * SAVED_SHARE > COMPILE_SECONDS
 
     # ------------------------------------------------------------------ local training
 
-    def _local(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
+    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
         if self.streams:
-            return self._perturbed(round, group, start, self._on_device(round, group, start, helper, slots))
-        jobs = [self.jobs[i] for i in group]
-        optimiser = Stacked([job.optimiser for job in jobs], [self.taken[i] - 1 for i in group], start)
-        counts = start.new_tensor([self.steps[i] for i in group]).unsqueeze(1)
-        weights, mean, first = start, start, jobs[0].averaged_from
-        for step in range(jobs[0].steps.local_steps):
-            gradient = self.gradient(round, step, group, weights)
-            pull = self.rule.pull(weights, helper)
+            found = self._on_device(round, group, part, begun, slots)
+            return found._replace(weights=self._perturbed(round, group, part, begun.weights, found.weights))
+        rule, phase, optimiser = self._part(part), self._phase(group, part), self._optimisers(group, begun.weights)
+        counts, strength = self._seen(group, part), self.numbers(group).strength
+        (weights, anchor, share), mean = begun, begun.weights
+        for step in range(phase.steps):
+            gradient = self.gradient(round, phase.first + step, group, rule.point(weights, anchor, share), part)
+            adapted = rule.adapted(share, gradient, weights, anchor)
+            direction, pull = rule.through(gradient, share), rule.pull(weights, anchor, strength)
             counts += 1
-            weights = optimiser.step(weights, gradient if pull is None else gradient + pull, slots, counts)
-            if step >= first:
-                mean = weights if step == first else mean + (weights - mean) / (step - first + 1)
-        return self._perturbed(round, group, start, mean)
+            weights = optimiser.step(weights, direction if pull is None else direction + pull, slots, counts)
+            share = adapted
+            if rule.every and (step + 1) % rule.every == 0:
+                anchor = rule.moved(anchor, weights)
+            if step >= phase.averaged_from:
+                nth = step - phase.averaged_from + 1
+                mean = weights if nth == 1 else mean + (weights - mean) / nth
+        return Trained(self._perturbed(round, group, part, begun.weights, mean), anchor, share)
 
-    def _on_device(self, round: int, group: list[int], start: Tensor, helper: Tensor, slots: dict[str, Tensor]) -> Tensor:
-        jobs = [self.jobs[i] for i in group]
-        optimiser = Stacked([job.optimiser for job in jobs], [self.taken[i] - 1 for i in group], start)
-        trained = self._seated(round, group).run(start, helper, slots, [self.steps[i] for i in group], optimiser)
-        for i in group:
-            if self.jobs[i].noisy:
-                self.queries[i] += self.jobs[i].steps.local_steps
-        return trained
+    def _on_device(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+        phase, optimiser = self._phase(group, part), self._optimisers(group, begun.weights)
+        stack = self._seated(round, group, part)
+        found = stack.run(begun, slots, self._seen(group, part), optimiser, self.numbers(group).strength)
+        if phase.noisy:
+            for i in group:
+                self.queries[i] += phase.steps
+        return found
 
-    def gradient(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
-        """One gradient a client [C, P]: clipped, summed, noised, over the expected batch; plain where there is no plan."""
+    def _optimisers(self, group: list[int], like: Tensor) -> Stacked:
+        return Stacked([self.jobs[i].optimiser for i in group], [self.taken[i] - 1 for i in group], like)
+
+    def _seen(self, group: list[int], part: Part) -> Tensor:
+        seen = self.steps if part == "upload" else self.kept_seen
+        return self._column([float(seen[i]) for i in group])
+
+    def _phase(self, group: Sequence[int], part: Part) -> Phase:
+        job = self.jobs[group[0]]
+        return job.upload if part == "upload" else job.kept
+
+    def gradient(self, round: int, step: int, group: list[int], weights: Tensor, part: Part = "upload") -> Tensor:
+        """One gradient a client [C, P]: clipped, summed, noised, over the expected batch; plain where it is not noisy.
+
+        `step` is its number in the round."""
+        noisy_part = self._phase(group, part).noisy
         if self.streams:
             for i in group:
-                self.queries[i] += self.jobs[i].noisy is not None
-            return self._seated(round, group).gradients(weights, step)
-        sums = self.batch_sums(round, step, group, weights)
+                self.queries[i] += noisy_part
+            return self._seated(round, group, part).gradients(weights, step)
+        sums = self.batch_sums(round, step, group, weights, part)
         gradient = torch.empty_like(sums, dtype=self.net.dtype)  # the grid's multiples are exact in single precision
         for c, i in enumerate(group):
             noisy = self.jobs[i].noisy
-            if noisy:
+            if noisy and noisy_part:
                 key = Key(self.jobs[i].client, round, step, "noise")
                 scale, bound = noisy.noise_multiplier * noisy.clip_norm, noisy.records * noisy.clip_norm
                 gradient[c] = noise.gaussian(sums[c], scale, bound, self.draws, key)
@@ -138,17 +158,17 @@ class Vectorised(Cohort):
         expected = gradient.new_tensor([expected_size(self.jobs[i].steps) for i in group])
         return gradient.div_(expected.unsqueeze(1))
 
-    def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor) -> Tensor:
+    def batch_sums(self, round: int, step: int, group: list[int], weights: Tensor, part: Part = "upload") -> Tensor:
         """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
         if self.streams:
-            return self._seated(round, group).sums(weights, step)
+            return self._seated(round, group, part).sums(weights, step)
         jobs = [self.jobs[i] for i in group]
         picked = [
             choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
             for i, job in zip(group, jobs, strict=True)
         ]
         sums: Tensor | None = None
-        private = jobs[0].noisy is not None
+        private = self._phase(group, part).noisy
         clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
         clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
         width, piece = max(len(p) for p in picked), self.records_at_once()
@@ -159,18 +179,18 @@ class Vectorised(Cohort):
             masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
             with self.net.exact():
                 if private:
-                    part = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
+                    some = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
                 else:
-                    part = self.net.plain_sums(weights, x, y, valid, masks).double()
-            sums = part if sums is None else sums.add_(part)
+                    some = self.net.plain_sums(weights, x, y, valid, masks).double()
+            sums = some if sums is None else sums.add_(some)
         if sums is None:  # nobody's batch has a record in it
             sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
         return sums
 
-    def _perturbed(self, round: int, group: list[int], start: Tensor, trained: Tensor) -> Tensor:
+    def _perturbed(self, round: int, group: list[int], part: Part, start: Tensor, trained: Tensor) -> Tensor:
         for c, i in enumerate(group):
             mechanism = self.jobs[i].output
-            if mechanism:
+            if mechanism and part == "upload":
                 key = Key(self.jobs[i].client, round, 0, "output")
                 trained[c] = released(start[c], trained[c], mechanism, self.draws, key)
                 self.queries[i] += 1

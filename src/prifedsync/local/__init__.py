@@ -2,7 +2,7 @@
 
 from .batches import OpenSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
-from .job import Job
+from .job import Job, Phase
 from .net import CLIP_MARGIN, Arithmetic, Net
 from .optimisers import Optimiser, Schedule
 
@@ -15,6 +15,7 @@ __all__ = [
     "Net",
     "OpenSteps",
     "Optimiser",
+    "Phase",
     "RecordedDraws",
     "Schedule",
     "SeededDraws",

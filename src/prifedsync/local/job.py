@@ -6,11 +6,21 @@ from dataclasses import dataclass
 
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..fdp import BadValue, Neighbours
-from ..fdp.values import number
+from ..fdp.values import number, whole
 from .batches import OpenSteps
 from .optimisers import Optimiser
 
 LARGEST_HELPER = 1e4  # entries of what the server sends are cut to this: a public rule about a public value
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some of a round's steps: those for the upload, or those for a model of the client's own."""
+
+    first: int  # the number of its first step in the round
+    steps: int
+    noisy: bool
+    averaged_from: int  # the first step (from 0, in this phase) whose iterate is averaged into what comes out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +33,15 @@ class Job:
     open_steps: OpenSteps | None = None  # how it trains where the plan is not about steps
     averaging: float = 0.0  # share of the last iterates that are averaged into the upload
     mixing: float = 1.0
+    strength: float = 0.0
+    kept_steps: int = 0  # for a model of the client's own
+    kept_counted: bool = False  # they are the last of `steps`, and noisy where those are; else they come on top, open
 
     def __post_init__(self) -> None:
         number("averaging", self.averaging, 0, 1)
         number("mixing", self.mixing, 0, 1)
+        number("strength", self.strength, 0)
+        whole("kept_steps", self.kept_steps, 0)
         if (self.open_steps is None) != (self.noisy is not None):
             raise BadValue("open_steps", self.open_steps, "must be given exactly where the plan has no noisy steps")
 
@@ -47,10 +62,16 @@ class Job:
         return steps
 
     @property
-    def averaged_from(self) -> int:
-        """The first step (from 0) whose iterate is averaged into the upload."""
-        steps = self.steps.local_steps
-        return min(steps - 1, steps - round(self.averaging * steps))
+    def upload(self) -> Phase:
+        """The steps that what is sent is made of."""
+        steps = self.steps.local_steps - (self.kept_steps if self.kept_counted else 0)
+        return Phase(0, steps, self.noisy is not None, max(0, min(steps - 1, steps - round(self.averaging * steps))))
+
+    @property
+    def kept(self) -> Phase:
+        """The steps for the client's own model; their numbers, and so their batches, follow those of the upload."""
+        counted = self.kept_counted and self.noisy is not None
+        return Phase(self.upload.steps, self.kept_steps, counted, max(0, self.kept_steps - 1))
 
     def check(self, present: int, arithmetic: str, clip_margin: float) -> None:
         """Refuse a plan that is not about these records, or whose margin does not cover the arithmetic."""

@@ -1,10 +1,49 @@
-"""Personalisation rules: F_i, and what the client does with it. One small file a rule."""
+"""Personalisation rules: F_i, and what the client does with it. One small file a rule, one line here."""
 
 from .alone import Alone
+from .apfl import APFL
+from .attentive import Attentive
+from .ditto import Ditto
 from .fedavg import FedAvg
+from .fedprox import FedProx
 from .interpolate import Interpolate
-from .rule import Noised, OnlyHere, Rule, Server, Unprotected
+from .mean_regularised import MeanRegularised
+from .mixture import Mixture
+from .pfedme import PFedMe
+from .rule import Kept, Noised, Numbers, OnlyHere, Pulled, Rule, Server, Steps, Unprotected
 
-RULES: dict[str, type[Rule]] = {"fedavg": FedAvg, "interpolate": Interpolate}
+RULES: dict[str, type[Rule]] = {
+    "fedavg": FedAvg,
+    "interpolate": Interpolate,
+    "fedprox": FedProx,
+    "mean-regularised": MeanRegularised,
+    "pfedme": PFedMe,
+    "mixture": Mixture,
+    "attentive": Attentive,
+    "apfl": APFL,
+    "ditto": Ditto,
+    "alone": Alone,
+}
 
-__all__ = ["RULES", "Alone", "FedAvg", "Interpolate", "Noised", "OnlyHere", "Rule", "Server", "Unprotected"]
+__all__ = [
+    "APFL",
+    "RULES",
+    "Alone",
+    "Attentive",
+    "Ditto",
+    "FedAvg",
+    "FedProx",
+    "Interpolate",
+    "Kept",
+    "MeanRegularised",
+    "Mixture",
+    "Noised",
+    "Numbers",
+    "OnlyHere",
+    "PFedMe",
+    "Pulled",
+    "Rule",
+    "Server",
+    "Steps",
+    "Unprotected",
+]

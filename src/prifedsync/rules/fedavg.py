@@ -1,4 +1,4 @@
-"""FedAvg: h_i = w_glob (McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017)."""
+"""FedAvg: h_i = w_glob, and training starts from it (McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017)."""
 
 from __future__ import annotations
 
@@ -7,3 +7,4 @@ from .rule import Rule
 
 class FedAvg(Rule):
     name = "fedavg"
+    client_does = "starts from it"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .rule import Rule
+from .rule import Numbers, Rule
 
 
 class Interpolate(Rule):
     name = "interpolate"
+    server_sends = "(1 − α_i)·w̃_i + α_i·w_glob"
+    client_does = "starts from it"
 
-    def helper(self, weights: Tensor, own: Tensor, mixing: Tensor) -> Tensor:
-        return (1 - mixing) * own + mixing * weights
+    def helper(self, weights: Tensor, own: Tensor, numbers: Numbers) -> Tensor:
+        return (1 - numbers.mixing) * own + numbers.mixing * weights

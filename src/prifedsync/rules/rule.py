@@ -1,9 +1,12 @@
-"""What a rule is: pure functions on weights. What it does not override is FedAvg's way."""
+"""What a rule is: pure functions on weights, none of which sees a record. What it does not override is FedAvg's way.
+
+[C, P] are stacked clients, [C, 1] one number a client.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -59,32 +62,119 @@ class Server:
         return replace(self, round=self.round + 1, mean=mean, averaged=self.averaged + 1)
 
 
-class Rule:
-    """F_i and what the client does with it. [C, P] are stacked clients; `mixing` is [C, 1]."""
+class Numbers(NamedTuple):
+    """Public numbers of stacked clients, [C, 1] each."""
 
-    name = ""
+    mixing: Tensor  # α_i
+    strength: Tensor  # λ_i
+    reach: Tensor  # learning rate times local steps: how far a round goes
+
+
+class Steps:
+    """What local steps do besides following the gradient, which has been clipped and noised by then.
+
+    A step takes its gradient g at `point`, follows `through`(g) + `pull`, and then moves share and anchor.
+    """
+
+    anchored: ClassVar[bool] = False  # whether there is an anchor
+    every: int = 0  # the anchor moves after every so many steps; 0: it stays
+    share: float | None = None  # a number of each client's own that adapts: its first value
+
+    def point(self, weights: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
+        """Where the gradient is taken."""
+        return weights
+
+    def through(self, gradient: Tensor, share: Tensor) -> Tensor:
+        """The gradient by the weights, given the gradient at that point."""
+        return gradient
+
+    def pull(self, weights: Tensor, anchor: Tensor, strength: Tensor) -> Tensor | None:
+        """A term without data, added to the gradient after clipping and noise."""
+        return None
+
+    def adapted(self, share: Tensor, gradient: Tensor, weights: Tensor, anchor: Tensor) -> Tensor:
+        """The share after a step from these weights."""
+        return share
+
+    def moved(self, anchor: Tensor, weights: Tensor) -> Tensor:
+        """The anchor after `every` steps."""
+        return anchor
+
+
+class Pulled(Steps):
+    """λ(w − anchor) at every step: the gradient of (λ/2)·‖w − anchor‖²."""
+
+    anchored = True
+
+    def pull(self, weights: Tensor, anchor: Tensor, strength: Tensor) -> Tensor:
+        return strength * (weights - anchor)
+
+
+class Kept(Steps):
+    """Training of a model v_i that stays with the client, once its upload is sealed."""
+
+    def anchor(self, upload: Tensor, helper: Tensor) -> Tensor:
+        """What the steps look at besides v_i."""
+        return helper
+
+    def model(self, weights: Tensor, upload: Tensor, share: Tensor) -> Tensor:
+        """The client's personal model."""
+        return weights
+
+
+@dataclass(frozen=True)
+class Rule:
+    """F_i and what the client does with it. A rule's fields are filled from the config's [rule] by their names."""
+
+    name: ClassVar[str] = ""
+    server_sends: ClassVar[str] = "w_glob"
+    client_does: ClassVar[str] = ""
+    leaves: ClassVar[str] = "w̃_i"
+    cost: ClassVar[str] = "K"  # noisy gradients a round
+    uploads: ClassVar[bool] = True  # whether anything is sent at all
+    attends: ClassVar[bool] = False  # whether what a client is sent is made of everybody's last uploads
+    outer: ClassVar[bool] = False  # whether the upload is not the last iterate; that one is the personal model then
+
+    @property
+    def steps(self) -> Steps:
+        """Of the training for the upload."""
+        return Steps()
+
+    @property
+    def kept(self) -> Kept | None:
+        """Of the training for a model of the client's own, if there is one."""
+        return None
+
+    @property
+    def publishes(self) -> bool:
+        """Whether the training of the client's own model is noisy and counted too."""
+        return False
 
     def merge(self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float) -> Server:
         if not isinstance(uploads, (Noised, Unprotected)):
             raise TypeError(f"an upload must be Noised, not {type(uploads).__name__}")
         return server.merged(uploads.value, rate)
 
-    def helper(self, weights: Tensor, own: Tensor, mixing: Tensor) -> Tensor:
+    def helper(self, weights: Tensor, own: Tensor, numbers: Numbers) -> Tensor:
         """h_i = F_i(w_glob), with the client's own last upload in view."""
         return weights.expand_as(own)
+
+    def attention(self, squared: Tensor, mine: Tensor, numbers: Numbers) -> Tensor:
+        """ξ [C, m]: what everybody's last upload weighs for each client, by squared distances; `mine` marks its own."""
+        return mine.to(squared.dtype)
 
     def start(self, own: Tensor, helper: Tensor) -> Tensor:
         """Where local training starts."""
         return helper
 
-    def pull(self, weights: Tensor, helper: Tensor) -> Tensor | None:
-        """A term without data, added to the gradient after clipping and noise."""
-        return None
-
-    def finish(self, own: Tensor, trained: Tensor, helper: Tensor) -> Tensor:
-        """The outer step: what is sent, once local training is over."""
+    def finish(self, trained: Tensor, anchor: Tensor) -> Tensor:
+        """The upload, once local training is over."""
         return trained
+
+    def upload_steps(self, local_steps: int) -> int:
+        """Gradients of one round for the upload."""
+        return local_steps if self.uploads else 0
 
     def noisy_gradients(self, local_steps: int) -> int:
         """How many noisy gradients a round costs: what accounting counts."""
-        return local_steps
+        return self.upload_steps(local_steps) + (local_steps if self.publishes else 0)

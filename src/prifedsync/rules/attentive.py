@@ -1,0 +1,39 @@
+"""FedAMP: each client is sent u_i = Σ_j ξ_ij·w̃_j, in which models like its own weigh more, and is pulled to it at every
+step (Huang, Chu, Zhou, Wang, Liu, Pei, Zhang 2021).
+
+Theirs is ξ_ij = α·A'(‖w_i − w_j‖²) for j ≠ i with A(x) = 1 − e^(−x/σ), and the rest for itself. Here α/σ is α_i/(m − 1), so
+that others weigh at most α_i together, and σ is `bandwidth` times the mean squared distance to others: distances of noised
+models grow with the noise, and what is near is a matter of proportion. All of it is post-processing of what was sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .rule import Numbers, Pulled, Rule, Steps
+
+
+@dataclass(frozen=True)
+class Attentive(Rule):
+    name = "attentive"
+    server_sends = "u_i = Σ_j ξ_ij·w̃_j, ξ from distances between noised models"
+    client_does = "starts from it; pull λ_i·(w − u_i) at every step"
+    cost = "K (the weights ξ are post-processing)"
+    attends = True
+
+    bandwidth: float = 1.0
+
+    @property
+    def steps(self) -> Steps:
+        return Pulled()
+
+    def attention(self, squared: Tensor, mine: Tensor, numbers: Numbers) -> Tensor:
+        others = (~mine).sum(1, keepdim=True).clamp(min=1)
+        squared = torch.where(mine, 0.0, squared)
+        scale = self.bandwidth * squared.sum(1, keepdim=True) / others
+        near = torch.where(scale > 0, torch.exp(-squared / scale), 1.0)
+        near = torch.where(mine, 0.0, near) * numbers.mixing.to(squared.dtype) / others
+        return torch.where(mine, 1 - near.sum(1, keepdim=True), near)

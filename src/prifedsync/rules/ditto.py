@@ -1,0 +1,30 @@
+"""Ditto: the upload is FedAvg's; besides, a personal model v_i steps along ∇f_i(v_i) + λ_i·(v_i − h_i), h_i = w_glob (Li,
+Hu, Beirami, Smith 2021). v_i is kept, so its steps need no noise; to publish it they are noised and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .rule import Kept, Pulled, Rule
+
+
+class Personal(Pulled, Kept):
+    """v_i, pulled to the helper."""
+
+
+@dataclass(frozen=True)
+class Ditto(Rule):
+    name = "ditto"
+    client_does = "trains w_i from it; then v_i, with pull λ_i·(v_i − h_i)"
+    leaves = "w̃_i only"
+    cost = "K (v_i is kept); to publish v_i: 2K, on separate batches"
+
+    publish: bool = False
+
+    @property
+    def kept(self) -> Kept:
+        return Personal()
+
+    @property
+    def publishes(self) -> bool:
+        return self.publish

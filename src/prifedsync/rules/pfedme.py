@@ -1,0 +1,45 @@
+"""pFedMe: clients minimise Moreau envelopes, F_i(w) = min_θ f_i(θ) + (λ_i/2)·‖θ − w‖² (Dinh, Tran, Nguyen 2020).
+
+Within a round w_i starts at w_glob; `inner_steps` noisy steps on θ with the pull λ_i·(θ − w_i) come near the inner minimum,
+then w_i ← w_i − s·(w_i − θ), where s is the paper's η·λ, and so on K times. w_i is sent, θ_i is the personal model.
+Published code reuses one batch for all inner steps; here every gradient draws its own and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .rule import Pulled, Rule, Steps
+
+
+@dataclass(frozen=True)
+class Envelope(Pulled):
+    every: int = 1
+    outer_step: float = 0.5
+
+    def moved(self, anchor: Tensor, weights: Tensor) -> Tensor:
+        return anchor - self.outer_step * (anchor - weights)
+
+
+@dataclass(frozen=True)
+class PFedMe(Rule):
+    name = "pfedme"
+    client_does = "L noisy steps on θ_i with pull λ_i·(θ_i − w_i), then w_i moves to θ_i; K times"
+    leaves = "w̃_i (θ_i may be published too)"
+    cost = "K·L, each on its own batch"
+    outer = True
+
+    inner_steps: int = 3
+    outer_step: float = 0.5
+
+    @property
+    def steps(self) -> Steps:
+        return Envelope(self.inner_steps, self.outer_step)
+
+    def finish(self, trained: Tensor, anchor: Tensor) -> Tensor:
+        return anchor
+
+    def upload_steps(self, local_steps: int) -> int:
+        return local_steps * self.inner_steps
