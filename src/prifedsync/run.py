@@ -301,10 +301,9 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
         write_file(folder / CONFIG, to_toml(config).encode())
     server, cohort, personal = _rounds(prepared, folder, watch)
     trained = time.perf_counter()
-    scores = {
-        "personal": Scores(prepared.score(personal), prepared.score(_everywhere(prepared, cohort))),
-        "released": _scores_of_one(prepared, server.released),
-    }
+    scores = {"personal": Scores(prepared.score(personal), prepared.score(_everywhere(prepared, cohort)))}
+    if prepared.rule.uploads:  # else there is no global model
+        scores["released"] = _scores_of_one(prepared, server.released)
     for kind in config.compare:
         scores[kind] = _comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
@@ -356,7 +355,8 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
                     personal[i] = found
                 stale.clear()
                 scored["personal"] = prepared.score(personal)
-                scored["released"] = prepared.score(prepared.scorer.each(server.released))
+                if prepared.rule.uploads:
+                    scored["released"] = prepared.score(prepared.scorer.each(server.released))
                 for name, score in scored.items():
                     line[name] = {"mean": score.mean, "worst": score.worst}
                     events(f"{prepared.metric}/{name}", score, server.round)
@@ -465,7 +465,7 @@ def _record(
     config = prepared.config
     guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
     randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
-    released = prepared.scorer.each(server.released)
+    released = prepared.scorer.each(server.released) if prepared.rule.uploads else [None] * len(prepared.jobs)
     clients = []
     for i, job in enumerate(prepared.jobs):
         _check_count(job, cohort.taken[i], cohort.queries[i])

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from .accounting.statement import up
-from .record import NO_GUARANTEE, SIMULATION, RunRecord
+from .record import KEPT, SIMULATION, RunRecord
 from .run import RoundDone, Working
 
 if TYPE_CHECKING:
@@ -113,10 +113,12 @@ def print_record(record: RunRecord, folder: object) -> None:
     for name, scores in record.scores.items():
         cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
         protected = ", private" if record.guarantee and name in ("personal", "released") else ""
+        if name == "personal" and KEPT in record.personal_models:
+            protected = ", kept"
         table.add_row(name, LABELS[name] + protected, *map(_value, cells))
     console.print(table)
     if record.guarantee is None:
-        console.print(NO_GUARANTEE, highlight=False)
+        console.print(record.sentence, highlight=False)
     else:
         console.print(guarantee_line(record), highlight=False)
         console.print(record.sentence, highlight=False)

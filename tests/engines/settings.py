@@ -8,7 +8,21 @@ import torch
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.local import CLIP_MARGIN, Job, Key, Net, OpenSteps, Optimiser, RecordedDraws, SeededDraws, losses
-from prifedsync.rules import FedAvg, Pulled, Rule, Server
+from prifedsync.rules import (
+    APFL,
+    Alone,
+    Attentive,
+    Ditto,
+    FedAvg,
+    FedProx,
+    Interpolate,
+    MeanRegularised,
+    Mixture,
+    PFedMe,
+    Pulled,
+    Rule,
+    Server,
+)
 from prifedsync.sync import Synchronisation, synchronise
 
 from ..local.zoo import CASES
@@ -78,6 +92,12 @@ class Proximal(Rule):
 
     def finish(self, trained, anchor):
         return anchor + (trained - anchor) / 2
+
+
+RULES = [
+    FedAvg(), Interpolate(), FedProx(), MeanRegularised(), PFedMe(inner_steps=2), Mixture(), Attentive(), APFL(), Ditto(),
+    APFL(publish=True), Ditto(publish=True), Alone(publish=True), Proximal(),
+]  # fmt: skip
 
 
 @dataclass

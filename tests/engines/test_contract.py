@@ -10,26 +10,13 @@ from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import ENGINES, Performance, Reference, Vectorised
 from prifedsync.local import Draws, Optimiser, RecordedDraws, Schedule, SeededDraws
 from prifedsync.local.optimisers import SLOTS
-from prifedsync.rules import (
-    APFL,
-    Alone,
-    Attentive,
-    Ditto,
-    FedAvg,
-    FedProx,
-    Interpolate,
-    MeanRegularised,
-    Mixture,
-    Noised,
-    PFedMe,
-    Unprotected,
-)
+from prifedsync.rules import FedAvg, Interpolate, Noised, Unprotected
 
 from ..local.zoo import CASES
 from .settings import (
     MLP,
+    RULES,
     SIZES,
-    Proximal,
     assert_same,
     jobs_of,
     jobs_under,
@@ -279,12 +266,6 @@ def test_averaging_of_iterates(averaging):
 
 
 # ------------------------------------------------------------------ rules, delivery, participation
-
-
-RULES = [
-    FedAvg(), Interpolate(), FedProx(), MeanRegularised(), PFedMe(inner_steps=2), Mixture(), Attentive(), APFL(), Ditto(),
-    APFL(publish=True), Ditto(publish=True), Alone(publish=True), Proximal(),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

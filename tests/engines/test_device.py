@@ -1,5 +1,7 @@
 """The engine whose random numbers are made on the device, against the slow twin: on the CPU, and on a GPU where one is."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,11 +11,11 @@ from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.device import capacity_of, width_of
 from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, losses
-from prifedsync.rules import FedAvg, Server
+from prifedsync.rules import APFL, Ditto, FedAvg, FedProx, PFedMe, Server
 
 from ..local.expanded import Expanded
 from ..local.zoo import CASES
-from .settings import MLP, Proximal, assert_same, jobs_of, perturbing, private, records_of, run, unnoised
+from .settings import MLP, RULES, Proximal, assert_same, jobs_of, jobs_under, perturbing, private, records_of, run, unnoised
 
 CELL = 1e-4  # the twins' normals differ in their last bits, and may be rounded to neighbouring cells of the grid
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -59,6 +61,15 @@ def test_a_rule_that_has_everything_with_averaging_and_chance(delivery, device):
     jobs = jobs_of(local_steps=4, averaging=0.5, participation=0.6)
     options = {"rule": Proximal(), "delivery": delivery, "participation": 0.6}
     assert_same(*twins(net_of(MLP, device), jobs, records_of(MLP), **options), tolerance=CELL)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_rule(rule, device):
+    how = Optimiser(name="adam", learning_rate=0.05, stability=1e-3)
+    jobs = jobs_under(rule, optimiser=how, local_steps=4)
+    jobs = [replace(job, mixing=0.2 * i, strength=0.3 * i) for i, job in enumerate(jobs)]
+    assert_same(*twins(net_of(MLP, device), jobs, records_of(MLP), rule=rule, server_rate=0.7), tolerance=CELL)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -144,12 +155,11 @@ def test_rounds_of_changing_size_share_their_programs(compiler):
 def test_compiled_is_as_traced(compiler):
     for case in (MLP, CASES["conv2d"]):
         net, records = net_of(case), records_of(case)
-        for rule in (FedAvg(), Proximal()):
-            plain = run(OnDevice, net, jobs_of(averaging=1.0), records, SeededDraws(2), rule=rule)
+        for rule in (FedAvg(), Proximal(), PFedMe(inner_steps=2), APFL()):
+            jobs = jobs_under(rule, averaging=1.0, strength=0.5)
+            plain = run(OnDevice, net, jobs, records, SeededDraws(2), rule=rule)
             how = Performance(compile="on")
-            assert_same(
-                plain, run(OnDevice, net, jobs_of(averaging=1.0), records, SeededDraws(2), rule=rule, performance=how)
-            )
+            assert_same(plain, run(OnDevice, net, jobs, records, SeededDraws(2), rule=rule, performance=how))
     assert compiler
 
 
@@ -230,3 +240,16 @@ def test_compiled_eager_whole_and_chunked_agree_on_a_gpu(arithmetic):
     assert runs[0].engine.streams is not None
     for other in runs[1:]:
         assert_same(runs[0], other, tolerance=2e-2)
+
+
+@on_gpu
+@pytest.mark.parametrize("rule", [FedProx(), PFedMe(inner_steps=2), APFL(), Ditto(publish=True)], ids=str)
+def test_compiled_and_eager_rules_agree_on_a_gpu(rule):
+    case, sizes = CASES["conv2d"], (20,) * 5
+    net = Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=9), torch.float32, "cuda", arithmetic="tf32")
+    adam = Optimiser(name="adam", learning_rate=0.01)
+    options = {"batch": 6, "clip_margin": net.clip_margin, "strength": 0.5, "optimiser": adam}
+    jobs = jobs_under(rule, sizes=sizes, local_steps=4, **options)
+    hows = [Performance(compile="on"), Performance(compile="off")]
+    runs = [run(Vectorised, net, jobs, records_of(case, sizes), SeededDraws(3), rule=rule, performance=how) for how in hows]
+    assert_same(*runs, tolerance=2e-2)

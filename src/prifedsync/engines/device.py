@@ -187,7 +187,7 @@ class Stack:
         self.terms = Terms(sizes, offsets, wanted, rates)
         self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
-        self.step = torch.zeros(1, dtype=torch.int32, device=net.device)
+        self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
         # what a Poisson batch needs shows when it is drawn
         self.pieces = 1 if manner.kind == "poisson" else math.ceil(manner.batch / width)
