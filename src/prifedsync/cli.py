@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -16,6 +16,7 @@ from . import __version__
 if TYPE_CHECKING:
     from .accounting import PrivacyPlan, Target
     from .accounting.statement import Statement
+    from .rules import Rule
 
 app = typer.Typer(
     name="prifedsync",
@@ -211,6 +212,17 @@ def train(
         print(result.folder)
     else:
         print_record(result.record, result.folder)
+
+
+@app.command()
+def rules(as_json: Json = False) -> None:
+    """The personalisation rules: what is sent, what a client does with it, what leaves, what it costs."""
+    from .rules import RULES
+
+    if as_json:
+        print(json.dumps({"rules": [_about_rule(kind) for kind in RULES.values()]}))
+    else:
+        _print_rules(RULES)
 
 
 @audit_app.command()
@@ -409,6 +421,67 @@ def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
     for found in answers:
         if found.reason:
             console.print(found.reason, highlight=False, markup=False)
+
+
+RULE_COLUMNS = {  # a rule's attribute → its heading in the table, and how much of the width it gets
+    "name": ("rule", 0),
+    "server_sends": ("server sends", 4),
+    "client_does": ("client does", 5),
+    "leaves": ("leaves the client", 3),
+    "cost": ("noisy gradients a round", 4),
+}
+RULE_SYMBOLS = (
+    "K: local.local_steps, L: rule.inner_steps, γ: local.learning_rate; of each client, α_i: mixing, λ_i: strength, "
+    "a_i: share. w̃_i: what client i sends, h_i: what it is sent. Each noisy gradient has a batch of its own and is counted; "
+    "whatever follows it is free. docs/rules.md says which rule is for whom."
+)
+WIDEST_TABLE = 132
+
+
+def _about_rule(kind: type[Rule]) -> dict[str, Any]:
+    """One row of the table for programs, and which fields of [rule] (and of one client's own) the rule reads."""
+    from inspect import cleandoc
+
+    row = {key: getattr(kind, key) for key in RULE_COLUMNS}
+    return row | {"about": cleandoc(sys.modules[kind.__module__].__doc__ or ""), "fields": _fields_read(kind)}
+
+
+def _fields_read(kind: type[Rule]) -> list[str]:
+    """Its own fields, the public numbers its functions ask for, λ if anything is pulled, and where it starts if it is sent."""
+    from dataclasses import fields
+
+    from .rules import Steps
+
+    rule = kind()
+    asked = {name for function in (kind.helper, kind.attention) for name in function.__code__.co_names}
+    if any(each and type(each).pull is not Steps.pull for each in (rule.steps, rule.kept)):
+        asked.add("strength")
+    shared = [name for name in ("mixing", "strength") if name in asked]
+    return [*shared, *(field.name for field in fields(kind)), *(["delivery"] if kind.uploads else [])]
+
+
+def _print_rules(known: Mapping[str, type[Rule]]) -> None:
+    """The table, wrapped between words from 80 columns on; where there is less room words are folded, and nothing is cut."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title="Personalisation rules", title_justify="left", show_lines=True)
+    longest = [
+        max(cell_len(word) for kind in known.values() for word in f"{heading} {getattr(kind, key)}".split())
+        for key, (heading, _) in RULE_COLUMNS.items()
+    ]
+    lines = 3 * len(RULE_COLUMNS) + 1  # between columns, and the room beside them
+    spare = max(0, min(console.width, WIDEST_TABLE) - lines - sum(longest))
+    shares = sum(share for _, share in RULE_COLUMNS.values())
+    for least, (heading, share) in zip(longest, RULE_COLUMNS.values(), strict=True):
+        table.add_column(heading, overflow="fold", width=least + spare * share // shares)
+    for kind in known.values():
+        table.add_row(*(escape(getattr(kind, key)) for key in RULE_COLUMNS))
+    console.print(table)
+    console.print(RULE_SYMBOLS, highlight=False, markup=False)
 
 
 def main() -> None:

@@ -439,6 +439,8 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     config = prepared.config.changed(**{"privacy.mechanism": "none"})
     if kind == "alone":
         config = config.changed(**{"rule.name": "alone", "rule.publish": False})
+    elif not prepared.rule.uploads:
+        config = config.changed(**{"rule.name": "fedavg"})
     jobs = tuple(jobs_of(config, prepared.federation, prepared.net.margin_for))
     bare = replace(prepared, config=config, jobs=jobs, rule=rule_of(config))
     draws = SeededDraws(config.seed)

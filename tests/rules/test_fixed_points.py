@@ -75,9 +75,9 @@ class Client:
 
 
 CLIENTS = (
-    Client(((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), (1.0, 2.0, 4.0), 0.5, 2, 0.3, 0.8),
-    Client(((1.0, 1.0), (1.0, -1.0), (0.0, 1.0), (1.0, 0.0), (0.5, 1.0)), (-3.0, 1.0, -2.0, 0.0, -1.0), 0.7, 3, 0.9, 0.2),
-    Client(((1.0, 0.5), (0.0, 1.0), (0.5, -0.5), (1.0, 0.0)), (5.0, 0.0, 2.0, 4.0), 0.4, 2, 0.6, 0.5),
+    Client(((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), (1.0, 2.0, 4.0), 0.8, 2, 0.3, 0.6),
+    Client(((1.0, 1.0), (1.0, -1.0), (0.0, 1.0), (1.0, 0.0), (0.5, 1.0)), (-3.0, 1.0, -2.0, 0.0, -1.0), 0.9, 3, 0.9, 0.2),
+    Client(((1.0, 0.5), (0.0, 1.0), (0.5, -0.5), (1.0, 0.0)), (5.0, 0.0, 2.0, 4.0), 1.2, 2, 0.6, 0.4),
 )
 
 
@@ -230,9 +230,9 @@ def ditto(clients, rule):
 
 RULES = [
     (FedAvg(), fedavg), (Interpolate(), interpolate), (FedProx(), fedprox), (MeanRegularised(), mean_regularised),
-    (PFedMe(inner_steps=2, outer_step=0.3), pfedme), (PFedMe(inner_steps=3, outer_step=0.8), pfedme), (Mixture(), mixture),
-    (Attentive(), attentive), (Attentive(bandwidth=0.4), attentive), (APFL(share=0.6, share_rate=0.0), apfl),
-    (APFL(share=0.6, share_rate=0.01), apfl), (Ditto(), ditto), (Ditto(publish=True), ditto),
+    (PFedMe(inner_steps=2, outer_step=0.4), pfedme), (PFedMe(inner_steps=3, outer_step=0.8), pfedme), (Mixture(), mixture),
+    (Attentive(), attentive), (Attentive(bandwidth=0.5), attentive), (APFL(share=0.8, share_rate=0.0), apfl),
+    (APFL(share=0.8, share_rate=0.01), apfl), (Ditto(), ditto), (Ditto(publish=True), ditto),
 ]  # fmt: skip
 
 

@@ -219,14 +219,14 @@ class Stack:
             self._replayed("batches", self._choose, lots <= LOTS_REPLAYED)
 
     def run(
-        self, begun: Trained, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor
+        self, begun: Trained, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor | None
     ) -> Trained:
         """All local steps; `slots` hold the new state after it, in place until the next round."""
         seats = slice(len(counts))
         self._seat(self.weights, begun.weights)
         for name, rows in self.slots.items():
             self._seat(rows, slots[name])
-        if self.anchor is not None:
+        if self.anchor is not None and strength is not None:
             self._seat(self.anchor, begun.anchor)
             self._seat(self.share, begun.share)
             self._seat(self.strength, strength)

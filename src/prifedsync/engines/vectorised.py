@@ -117,8 +117,8 @@ class Vectorised(Cohort):
 
     def _on_device(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
         phase, optimiser = self._phase(group, part), self._optimisers(group, begun.weights)
-        stack = self._seated(round, group, part)
-        found = stack.run(begun, slots, self._seen(group, part), optimiser, self.numbers(group).strength)
+        strength = self.numbers(group).strength if self._part(part).anchored else None
+        found = self._seated(round, group, part).run(begun, slots, self._seen(group, part), optimiser, strength)
         if phase.noisy:
             for i in group:
                 self.queries[i] += phase.steps
