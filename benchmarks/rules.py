@@ -36,7 +36,7 @@ OWN: dict[str, dict[str, list[str]]] = {
     "digits": {
         "fedprox": ["rule.strength=0.05"],
         "mean-regularised": ["rule.strength=0.05"],
-        "pfedme": ["rule.strength=0.05", "rule.inner_steps=5", "local.local_steps=1", "rule.outer_step=1.0"],
+        "pfedme": ["rule.strength=0.05", "rule.inner_steps=5", "local.local_steps=1"],
         "mixture": ["rule.strength=0.01"],
         "attentive": ["rule.strength=0.05", "rule.mixing=0.5"],
         "ditto": ["rule.strength=0.01"],
@@ -44,7 +44,7 @@ OWN: dict[str, dict[str, list[str]]] = {
     "mnist": {
         "fedprox": ["rule.strength=1"],
         "mean-regularised": ["rule.strength=1"],
-        "pfedme": ["rule.strength=1", "rule.inner_steps=19", "local.local_steps=2", "rule.outer_step=1.0"],
+        "pfedme": ["rule.strength=1", "rule.inner_steps=19", "local.local_steps=2"],
         "mixture": ["rule.strength=5"],
         "attentive": ["rule.strength=1", "rule.mixing=0.5"],
         "ditto": ["rule.strength=0.1"],
@@ -93,12 +93,12 @@ def measured(workload: str, variant: str, seed: int, private: bool, clients: Any
     preset, base = BASE[workload]
     rule = variant.partition(",")[0]
     overrides = [*base, f"seed={seed}", f"rule.name={rule}", *VARIANTS[variant], *OWN[workload].get(rule, [])]
-    if not private:
-        overrides.append("privacy.mechanism=none")
     if clients is not None:
         overrides += ["data.source=python:clients", "data.classes=10"]
     begun = time.perf_counter()
-    record = run.train(load(preset, overrides), clients=clients).record
+    config = load(preset, overrides)
+    config = config if private else config.changed(**{"privacy.mechanism": "none"})
+    record = run.train(config, clients=clients).record
     personal, released = record.scores["personal"], record.scores.get("released")  # none where nothing is sent
     return {
         "variant": variant,
@@ -155,13 +155,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     parser.add_argument("--open-seeds", type=int, nargs="*", default=list(SEEDS), help="seeds that run without privacy too")
+    parser.add_argument("--rules", nargs="*", default=list(VARIANTS), help="only these")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds if given.workload != "tables" else ():
         clients = paper_clients(given.data, seed) if given.workload == "mnist" else None
         path, runs = given.out / f"{given.workload}-{seed}.json", []
         for private in (True, False) if seed in given.open_seeds else (True,):
-            for variant in VARIANTS:
+            for variant in given.rules:
                 if private or "published" not in variant:  # without noise there is nothing to publish safely
                     runs.append(measured(given.workload, variant, seed, private, clients))
                     path.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")

@@ -50,6 +50,20 @@ DataFolder = Annotated[Path | None, typer.Option(help="File or folder of your ow
 Device = Annotated[str | None, typer.Option(click_type=click.Choice(["auto", "cpu", "cuda"]), help="Where it runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+RULE_COLUMNS = {  # a rule's attribute → its heading in the table, and how much of the width it gets
+    "name": ("rule", 0),
+    "server_sends": ("server sends", 4),
+    "client_does": ("client does", 5),
+    "leaves": ("leaves the client", 3),
+    "cost": ("noisy gradients a round", 4),
+}
+RULE_SYMBOLS = (
+    "K: local.local_steps, L: rule.inner_steps, γ: local.learning_rate; of each client, α_i: mixing, λ_i: strength, "
+    "a_i: share. w̃_i: what client i sends, h_i: what it is sent. Each noisy gradient has a batch of its own and is "
+    "counted; whatever follows it is free. docs/rules.md says which rule is for whom."
+)
+WIDEST_TABLE = 132  # columns; longer lines are hard to read
+
 
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
@@ -423,21 +437,6 @@ def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
             console.print(found.reason, highlight=False, markup=False)
 
 
-RULE_COLUMNS = {  # a rule's attribute → its heading in the table, and how much of the width it gets
-    "name": ("rule", 0),
-    "server_sends": ("server sends", 4),
-    "client_does": ("client does", 5),
-    "leaves": ("leaves the client", 3),
-    "cost": ("noisy gradients a round", 4),
-}
-RULE_SYMBOLS = (
-    "K: local.local_steps, L: rule.inner_steps, γ: local.learning_rate; of each client, α_i: mixing, λ_i: strength, "
-    "a_i: share. w̃_i: what client i sends, h_i: what it is sent. Each noisy gradient has a batch of its own and is counted; "
-    "whatever follows it is free. docs/rules.md says which rule is for whom."
-)
-WIDEST_TABLE = 132
-
-
 def _about_rule(kind: type[Rule]) -> dict[str, Any]:
     """One row of the table for programs, and which fields of [rule] (and of one client's own) the rule reads."""
     from inspect import cleandoc
@@ -447,7 +446,7 @@ def _about_rule(kind: type[Rule]) -> dict[str, Any]:
 
 
 def _fields_read(kind: type[Rule]) -> list[str]:
-    """Its own fields, the public numbers its functions ask for, λ if anything is pulled, and where it starts if it is sent."""
+    """The client's numbers that its functions ask for, its own fields, and delivery where something is sent."""
     from dataclasses import fields
 
     from .rules import Steps
@@ -461,7 +460,7 @@ def _fields_read(kind: type[Rule]) -> list[str]:
 
 
 def _print_rules(known: Mapping[str, type[Rule]]) -> None:
-    """The table, wrapped between words from 80 columns on; where there is less room words are folded, and nothing is cut."""
+    """The table, wrapped between words where the longest have room, within them where not; nothing is cut off."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.markup import escape

@@ -569,7 +569,8 @@ def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Coho
 
     def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | OnlyHere[Tensor]) -> None:
         state = {name: value.contiguous() for name, value in prepared.net.state_dict(model.value).items()}
-        write_file(path, save(state, metadata={"publishing": _publishing(prepared, model)}))
+        content = save(state, metadata={"publishing": _publishing(prepared, model)})
+        write_file(path, content, private=isinstance(model, OnlyHere))
 
     if prepared.rule.uploads:  # else it is made of nothing
         write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(server.released))

@@ -54,7 +54,7 @@ class Checkpoint:
             "kept": {str(client): place for client, place in kept.items()},
             "progress": progress,
         }
-        write_file(self.folder / MANIFEST, json.dumps(manifest).encode())
+        write_file(self.folder / MANIFEST, json.dumps(manifest).encode(), private=True)
         cohort.store.commit()
         if cohort.kept:
             cohort.kept.commit()
@@ -108,11 +108,13 @@ class Checkpoint:
             shutil.rmtree(self.folder)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write beside the path, make sure it is on the disk, then rename."""
+def write_file(path: Path, content: bytes, private: bool = False) -> None:
+    """Write beside the path, make sure it is on the disk, then rename. `private`: only its owner may read it."""
     partly = path.with_name(path.name + ".new")
     try:
         with partly.open("wb") as file:
+            if private:
+                os.fchmod(file.fileno(), 0o600)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

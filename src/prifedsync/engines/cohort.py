@@ -105,6 +105,7 @@ class Cohort(ABC):
     def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
         """Local training of the chosen clients, group by group."""
         of: dict[int, Sent | Stayed | Refused | Lost] = {}
+        senders = self._senders()
         for i in chosen:
             budget = self.budgets[i]
             try:  # commit before anything is sent
@@ -114,7 +115,7 @@ class Cohort(ABC):
             else:
                 self.taken[i] += 1
         groups = self.groups([i for i in chosen if i not in of])
-        helpers = self._helpers(groups, weights)
+        helpers = self._helpers(groups, weights, senders)
         sealed: list[Tensor] = []
         order: list[int] = []
         for at, group in enumerate(groups if self.rule.uploads else ()):
@@ -140,7 +141,7 @@ class Cohort(ABC):
         if not self.rule.uploads:
             return
         groups = self.groups(chosen)
-        for group, helper in zip(groups, self._helpers(groups, weights), strict=True):
+        for group, helper in zip(groups, self._helpers(groups, weights, self._senders()), strict=True):
             slots = dict(zip(self.slots, self._states(group), strict=True))
             slots["helper"] = self._helper(group, slots, weights) if helper is None else helper
             self.store.scatter(group, list(slots.values()))
@@ -233,16 +234,19 @@ class Cohort(ABC):
             return _bounded(slots["helper"])
         return self.rule.helper(_bounded(weights.to(self.net.device)), slots["own"], self.numbers(group))
 
-    def _helpers(self, groups: Sequence[list[int]], weights: Tensor | None) -> list[Tensor | None]:
+    def _senders(self) -> set[int]:
+        return {i for i, taken in enumerate(self.taken) if taken}
+
+    def _helpers(self, groups: Sequence[list[int]], weights: Tensor | None, senders: set[int]) -> list[Tensor | None]:
         """Where they are made of everybody's uploads, they are made before anybody trains; None: from its own alone."""
         if not self.rule.attends or weights is None:
             return [None] * len(groups)
-        return [_bounded(helper) for helper in self._attended(groups)]
+        return [_bounded(helper) for helper in self._attended(groups, senders)]
 
-    def _attended(self, groups: Sequence[list[int]]) -> list[Tensor]:
+    def _attended(self, groups: Sequence[list[int]], senders: set[int]) -> list[Tensor]:
         """Σ_j ξ_ij·w̃_j for each group, over all who ever sent something, and the client itself."""
-        everybody = [j for j, taken in enumerate(self.taken) if taken]
-        everybody = sorted({*everybody, *(i for group in groups for i in group)})
+        everybody = sorted(senders.union(*groups))
+        silent = torch.tensor([j not in senders for j in everybody], device=self.net.device)
         pieces = [everybody[at : at + AT_ONCE] for at in range(0, len(everybody), AT_ONCE)]
         found = []
         for group in groups:
@@ -250,6 +254,7 @@ class Cohort(ABC):
             centre = own.mean(0)  # distances are those of small differences
             squared = torch.cat([_squared(own - centre, self._uploads(piece).double() - centre) for piece in pieces], 1)
             mine = torch.tensor(everybody).unsqueeze(0) == torch.tensor(group).unsqueeze(1)
+            squared = torch.where(silent, torch.inf, squared)
             weights = self.rule.attention(squared, mine.to(squared.device), self.numbers(group))
             parts = zip(weights.split(AT_ONCE, 1), pieces, strict=True)
             total = sum((part @ self._uploads(piece).double() for part, piece in parts), torch.zeros_like(own))
@@ -298,7 +303,7 @@ class Cohort(ABC):
         shape = len(self.jobs), len(slots), self.net.count
         if self.net.device.type == "cuda" and _fits_on(self.net.device, math.prod(shape) * self.net.dtype.itemsize):
             return Resident(*shape, self.net.dtype, self.net.device, path)
-        return Store(*shape, self.net.dtype, self.performance.memory, path)
+        return Store(*shape, self.net.dtype, self.performance.memory / (2 if self.rule.kept else 1), path)
 
     def state(self, i: int) -> Tensor:
         """All a client carries [slots, P]: its last upload (w_0 before the first), its helper, its optimiser's vectors."""

@@ -31,9 +31,10 @@ class Attentive(Rule):
         return Pulled()
 
     def attention(self, squared: Tensor, mine: Tensor, numbers: Numbers) -> Tensor:
-        others = (~mine).sum(1, keepdim=True).clamp(min=1)
-        squared = torch.where(mine, 0.0, squared)
-        scale = self.bandwidth * squared.sum(1, keepdim=True) / others
+        others = ~mine & torch.isfinite(squared)
+        count = others.sum(1, keepdim=True).clamp(min=1)
+        squared = torch.where(others, squared, 0.0)
+        scale = self.bandwidth * squared.sum(1, keepdim=True) / count
         near = torch.where(scale > 0, torch.exp(-squared / scale), 1.0)
-        near = torch.where(mine, 0.0, near) * numbers.mixing.to(squared.dtype) / others
+        near = torch.where(others, near, 0.0) * numbers.mixing.to(squared.dtype) / count
         return torch.where(mine, 1 - near.sum(1, keepdim=True), near)

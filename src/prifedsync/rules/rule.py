@@ -80,6 +80,15 @@ class Steps:
     every: int = 0  # the anchor moves after every so many steps; 0: it stays
     share: float | None = None  # a number of each client's own that adapts: its first value
 
+    def __init_subclass__(cls) -> None:
+        own = [
+            name
+            for name in ("point", "through", "pull", "adapted", "moved")
+            if getattr(cls, name) is not getattr(Steps, name)
+        ]
+        if own and not cls.anchored:
+            raise TypeError(f"{cls.__name__} overrides {', '.join(own)}: say anchored = True, or a GPU would leave it out")
+
     def point(self, weights: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
         """Where the gradient is taken."""
         return weights
@@ -160,7 +169,10 @@ class Rule:
         return weights.expand_as(own)
 
     def attention(self, squared: Tensor, mine: Tensor, numbers: Numbers) -> Tensor:
-        """ξ [C, m]: what everybody's last upload weighs for each client, by squared distances; `mine` marks its own."""
+        """ξ [C, m]: what everybody's last upload weighs for each client, by squared distances; `mine` marks its own.
+
+        An infinite distance is that of a client who has not sent anything yet.
+        """
         return mine.to(squared.dtype)
 
     def start(self, own: Tensor, helper: Tensor) -> Tensor:
