@@ -1,19 +1,28 @@
 """The command line: shapes, exit codes, one-line refusals, and numbers on their safe side."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+import torch
+
+from prifedsync import cli
+from prifedsync.config import ClientConfig, RuleConfig
+from prifedsync.rules import RULES, Numbers
 
 ROW = ["--records", "600", "--batch", "16", "--local-steps", "38", "--rounds", "93"]
 
 
-def call(*words, cwd=None):
+def call(*words, cwd=None, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "prifedsync.cli", *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
-    )
+        [sys.executable, "-m", "prifedsync.cli", *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False,
+        env=os.environ | environment,
+    )  # fmt: skip
 
 
 def answered(*words):
@@ -26,7 +35,7 @@ def test_version_and_help():
     done = call("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("prifedsync 0.")
-    for command in ("account", "plan", "curve"):
+    for command in ("account", "plan", "curve", "rules"):
         assert command in call("--help").stdout
 
 
@@ -96,6 +105,8 @@ REFUSED = {
     "picture of no kind": (["curve", *ROW, "--noise-multiplier", "2", "--out", "curve.bmp"], "out = curve.bmp"),
     "picture nowhere": (["curve", *ROW, "--noise-multiplier", "2", "--out", "no/where.png"], "out = no/where.png"),
     "unknown command": (["acount"], "acount"),
+    "unknown option": (["rules", "--jsn"], "--jsn"),
+    "a rule by its name": (["rules", "ditto"], "ditto"),
 }  # fmt: skip
 
 
@@ -157,6 +168,75 @@ def test_curve_draws(tmp_path, name):
     content = (tmp_path / name).read_bytes()
     assert content.startswith(b"\x89PNG") if name.endswith("png") else b"certified" in content
     assert len(content) > 10_000
+
+
+def rows_of(table):
+    """The cells of a printed table, each as one line of text; rows are parted by lines."""
+    lines = [line for line in table.splitlines() if line[:1] in ("│", "├", "└")]
+    rows = []
+    for is_row, some in groupby(lines, key=lambda line: line.startswith("│")):
+        if is_row:
+            cells = zip(*(line.strip("│").split("│") for line in some), strict=True)
+            rows.append([" ".join(" ".join(cell).split()) for cell in cells])
+    return rows
+
+
+def test_the_table_of_rules_from_a_shell():
+    done = call("rules", COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [row[0] for row in rows_of(done.stdout)] == list(RULES)
+    assert "noisy gradient has a batch of its own and is counted" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_of_rules_is_whole_at_every_width(width, monkeypatch, capsys):
+    """Between words where there is room; a narrow window folds words, and loses no letter."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    cli._print_rules(RULES)
+    printed = capsys.readouterr().out
+    expected = [[rule.name, rule.server_sends, rule.client_does, rule.leaves, rule.cost] for rule in RULES.values()]
+    found = rows_of(printed)
+    if width < 80:
+        expected, found = ([["".join(cell.split()) for cell in row] for row in rows] for rows in (expected, found))
+    assert found == expected
+    assert all(len(line) <= width + line.count("\u0303") for line in printed.splitlines())  # the tilde takes no room
+
+
+def test_rules_for_programs():
+    rows = answered("rules")["rules"]
+    assert [row["name"] for row in rows] == list(RULES)
+    known = {field.name for field in fields(RuleConfig)}
+    for row in rows:
+        kind = RULES[row["name"]]
+        assert set(row) == {"name", "server_sends", "client_does", "leaves", "cost", "about", "fields"}
+        assert row["cost"] == kind.cost
+        assert set(row["fields"]) <= known
+        assert len(row["about"]) > 50
+    read = {row["name"]: row["fields"] for row in rows}
+    assert read["fedavg"] == ["delivery"]
+    assert read["attentive"] == ["mixing", "strength", "bandwidth", "delivery"]
+    assert read["alone"] == ["publish"]
+    assert {"mixing", "strength"} <= {field.name for field in fields(ClientConfig)}
+    assert known - {"name"} == {field for row in rows for field in row["fields"]}  # each is read by somebody
+
+
+def test_the_fields_a_rule_is_said_to_read_are_those_that_change_something():
+    draw = torch.Generator().manual_seed(0)
+    weights, own, squared = (torch.rand(shape, generator=draw) for shape in ((6,), (3, 6), (3, 3)))
+
+    def does(rule, **changed):
+        """All that a rule does with public numbers."""
+        numbers = Numbers(*(torch.full((3, 1), value) for value in ({"mixing": 0.3, "strength": 0.3} | changed).values()),
+                          reach=torch.ones(3, 1))  # fmt: skip
+        pulls = [part.pull(own, weights.expand(3, 6), numbers.strength) for part in (rule.steps, rule.kept) if part]
+        found = [rule.helper(weights, own, numbers), rule.attention(squared, torch.eye(3) > 0, numbers), *pulls]
+        return torch.cat([each.flatten().double() for each in found if each is not None])
+
+    for kind in RULES.values():
+        for field in ("mixing", "strength"):
+            changes = not torch.equal(does(kind()), does(kind(), **{field: 0.6}))
+            assert changes == (field in cli._fields_read(kind)), f"{kind.name} and {field}"
 
 
 @pytest.mark.parametrize("module", ["prifedsync.fdp", "prifedsync.accounting", "prifedsync.report.curve"])

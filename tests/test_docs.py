@@ -1,4 +1,4 @@
-"""What the documents show is what happens: README code runs, links lead somewhere, tables name real things."""
+"""What the documents show is what happens: code runs, links lead somewhere, tables name real things."""
 
 import re
 import shlex
@@ -8,15 +8,36 @@ from pathlib import Path
 
 import pytest
 
+from prifedsync.accounting import NoisySteps, PrivacyPlan
+from prifedsync.accounting.statement import up
+from prifedsync.config import load
+
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
-def test_python_blocks_run(tmp_path):
-    code = "\n".join(body for language, body in BLOCKS if language == "python")
-    assert "guarantee" in code
+def blocks(page):
+    """Language and body of each piece of code on a page."""
+    return re.findall(r"```(\w+)\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+BLOCKS = blocks("README.md")
+RUN = {  # page → a word that is in its code; that of docs/rules.md is run by tests/rules/test_own_rule.py
+    "README.md": "guarantee",
+    "docs/training.md": "audit_step",
+    "docs/pitfalls.md": "fixed_size",
+}
+
+
+def test_every_page_with_python_is_run():
+    found = {str(page.relative_to(ROOT)) for page in PAGES if "```python" in page.read_text(encoding="utf-8")}
+    assert found == {*RUN, "docs/rules.md"}
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_python_blocks_run(page, tmp_path):
+    code = "\n".join(body for language, body in blocks(page) if language == "python")
+    assert RUN[page] in code
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
     )
@@ -43,6 +64,26 @@ def test_shell_blocks_run(tmp_path):
     assert {"demo", "test"} <= makes
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert makes <= set(targets)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/rules.md"])
+def test_configs_are_read(page, tmp_path):
+    (body,) = (body for language, body in blocks(page) if language == "toml")
+    (tmp_path / "shown.toml").write_text(body, encoding="utf-8")
+    assert load(tmp_path / "shown.toml", ["privacy.target.mu=1"]).privacy.target.mu == 1
+
+
+def test_what_rules_cost_is_what_the_accounting_says():
+    page = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:\d?)K = (\d+) \|.*\| ([\d.]+) \| ([\d.]+) \|$", page, flags=re.MULTILINE)
+    assert [row[0] for row in rows] == ["38", "76", "114"]
+    for steps, epsilon, noise in rows:
+        costs = []
+        for multiplier in (2.0, float(noise)):
+            mechanism = NoisySteps(noise_multiplier=multiplier, records=600, batch=16, local_steps=int(steps))
+            costs.append(PrivacyPlan(mechanism=mechanism, rounds=93).guarantee().epsilon(1e-5).upper)
+        assert up(costs[0]) == epsilon
+        assert 1.997 < costs[1] <= 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -39,9 +39,6 @@ Partition = Literal["shards", "iid", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Compared = Literal["alone", "non-private"]
 Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"]
-RuleName = Literal[
-    "fedavg", "interpolate", "fedprox", "mean-regularised", "pfedme", "mixture", "attentive", "apfl", "ditto", "alone"
-]
 
 
 def _field(
@@ -116,7 +113,7 @@ class LocalConfig:
 class RuleConfig:
     """What a client makes of the global model."""
 
-    name: RuleName = _field("fedavg", "the personalisation rule; `prifedsync rules` lists them")
+    name: str = _field("fedavg", "the personalisation rule; `prifedsync rules` lists them")
     mixing: float = _field(0.1, "interpolate: weight of the global model; attentive: of all others together", 0, 1)
     strength: float = _field(
         0.01, "lambda, the pull of fedprox, mean-regularised, pfedme, attentive and ditto; and of mixture", 0, 1e6

@@ -209,6 +209,7 @@ def prepare(
     watch: Watch = lambda event: None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained."""
+    rule = rule_of(config)
     device = _device(config.performance.device)
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
@@ -240,7 +241,7 @@ def prepare(
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
     jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
-    return Prepared(config, federation, model, net, tuple(jobs), rule_of(config), metric)
+    return Prepared(config, federation, model, net, tuple(jobs), rule, metric)
 
 
 def _check_every_record(federation: Federation, model: nn.Module, net: Net) -> None:

@@ -1,11 +1,8 @@
 """Rules as pure functions: numbers worked by hand."""
 
-from typing import get_args
-
 import pytest
 import torch
 
-from prifedsync.config import RuleName
 from prifedsync.rules import RULES, Alone, FedAvg, Interpolate, Noised, Numbers, OnlyHere, Server, Unprotected
 
 START = torch.tensor([1.0, 2.0])
@@ -14,7 +11,7 @@ ROWS = torch.tensor([[3.0, 0.0], [5.0, 4.0], [1.0, 8.0]])  # mean (3, 4)
 
 def test_the_table_of_rules_has_their_names():
     assert list(RULES) == [rule.name for rule in RULES.values()]
-    assert set(RULES) == set(get_args(RuleName))
+    assert len(RULES) == 10
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), Interpolate()])

@@ -31,13 +31,21 @@ Margin = Callable[[Neighbours, int], float]  # what rounding takes, for so many 
 
 def rule_of(config: Config) -> Rule:
     """The config's rule, with its own numbers from [rule]."""
-    kind = RULES[config.rule.name]
+    kind = _kind(config)
     return kind(**{field.name: getattr(config.rule, field.name) for field in fields(kind)})
 
 
 def participation_of(config: Config) -> float:
     """The chance to take part in a round; who trains alone waits for nobody."""
-    return config.participation if RULES[config.rule.name].uploads else 1.0
+    return config.participation if _kind(config).uploads else 1.0
+
+
+def _kind(config: Config) -> type[Rule]:
+    name = config.rule.name
+    if name not in RULES:
+        near = get_close_matches(name, RULES, 1, 0)[0]
+        raise BadValue("rule.name", name, "is not a rule", f"did you mean {near}? rules: {', '.join(RULES)}")
+    return RULES[name]
 
 
 def jobs_of(
