@@ -37,6 +37,10 @@ def audit_config(config: Config) -> StepAudit:
     prepared = run.prepare(config)
     job, clients = prepared.jobs[0], prepared.federation.clients
     if job.plan is None:
+        if config.privacy.mechanism != "none":
+            raise BadValue(
+                "rule.name", config.rule.name, "sends nothing: there is no noise to audit", "or rule.publish=true"
+            )
         raise BadValue("privacy.mechanism", "none", "adds no noise: there is nothing to audit", "choose a mechanism")
     x, y = _made_up(clients[0].train, prepared.federation.task)
     return audit_step(

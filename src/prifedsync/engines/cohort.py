@@ -19,6 +19,7 @@ from ..fdp import BadValue, Neighbours
 from ..local import Draws, Job, Key, Net
 from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
+from ..local.perturbation import released
 from ..local.streams import Streams
 from ..rules import Noised, Numbers, OnlyHere, Rule, Steps, Unprotected
 from ..sync import Lost, Refused, Sent, Stayed, Uploads
@@ -67,6 +68,8 @@ class Cohort(ABC):
             raise BadValue("clients", len(names), "share a name", "two clients of one name would share their noise")
         if len({job.plan is None for job in jobs}) > 1:
             raise BadValue("clients", len(names), "are private and not private in one run", "train them apart")
+        for job in jobs:
+            _check_steps(job, rule)
         for job, (x, _) in zip(jobs, records, strict=True):
             neighbours = job.plan.neighbours if job.plan else Neighbours.REPLACE
             job.check(len(x), net.arithmetic, net.margin_for(neighbours, max(job.steps.records, len(x))))
@@ -186,9 +189,22 @@ class Cohort(ABC):
             self.steps[i] += self.jobs[i].upload.steps
         if self.rule.outer:
             slots["personal"] = found.weights
-        slots["own"] = self.rule.finish(found.weights, found.anchor)
+        slots["own"] = self._perturbed(round, group, start, self.rule.finish(found.weights, found.anchor))
         self.store.scatter(group, [slots[name] for name in self.slots])
         return slots["own"], helper
+
+    def _perturbed(self, round: int, group: list[int], start: Tensor, upload: Tensor) -> Tensor:
+        """Output perturbation, at the door: whatever the rule made of the training."""
+        outputs = [self.jobs[i].output for i in group]
+        if not any(outputs):
+            return upload
+        rows = list(upload)
+        for c, (i, mechanism) in enumerate(zip(group, outputs, strict=True)):
+            if mechanism:
+                key = Key(self.jobs[i].client, round, 0, "output")
+                rows[c] = released(start[c], upload[c], mechanism, self.draws, key)
+                self.queries[i] += 1
+        return torch.stack(rows)
 
     def _train_kept(self, round: int, group: list[int], helper: Tensor) -> None:
         """The models that stay with the clients of a group; their uploads are sealed."""
@@ -268,8 +284,8 @@ class Cohort(ABC):
 
     def numbers(self, group: Sequence[int]) -> Numbers:
         """The public numbers of these clients, as rules read them."""
-        jobs = [self.jobs[i] for i in group]
-        rows = [(job.mixing, job.strength, job.optimiser.learning_rate * job.upload.steps) for job in jobs]
+        jobs = [(self.jobs[i], max(0, self.taken[i] - 1)) for i in group]
+        rows = [(job.mixing, job.strength, job.optimiser.pace(taken) * job.upload.steps) for job, taken in jobs]
         return Numbers(*self._column(rows).unsqueeze(2).unbind(1))
 
     def _column(self, values: Sequence[float] | Sequence[tuple[float, ...]]) -> Tensor:
@@ -374,6 +390,18 @@ class Cohort(ABC):
 def _fits_on(device: torch.device, size: int) -> bool:
     """Whether so many bytes may stay there and leave room to work."""
     return 2 * size < torch.cuda.mem_get_info(device)[0]
+
+
+def _check_steps(job: Job, rule: Rule) -> None:
+    """Refuse a job whose steps are not those of the rule: what is trained would not be what is counted."""
+    if (job.upload.steps > 0) != rule.uploads or (job.kept.steps > 0) != (rule.kept is not None):
+        steps = f"{job.upload.steps} for the upload and {job.kept.steps} for a model of its own"
+        raise BadValue(
+            f"clients.{job.client} steps", steps, f"do not go with rule {rule.name}", "plan for the rule's steps"
+        )
+    if job.output and (rule.outer or rule.publishes):
+        why = f"covers one model, and under rule {rule.name} two may leave"
+        raise BadValue(f"clients.{job.client} mechanism", "output perturbation", why, "use noisy steps")
 
 
 def _squared(one: Tensor, other: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from ..accounting import (
     Target,
     calibrated,
 )
+from ..accounting.statement import down, up
 from ..config import ClientConfig, Config
 from ..data import Federation
 from ..fdp import BadValue
@@ -70,17 +71,23 @@ def jobs_of(
 def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Margin) -> Job:
     private, local = config.privacy, config.local
 
-    if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and own.records is None:
+    rule = rule_of(config)
+    batch, steps = either(own.batch, local.batch), either(own.local_steps, local.local_steps)
+    counted = rule.noisy_gradients(steps)
+    if rule.uploads and rule.upload_steps(steps) < 1:
+        raise BadValue(
+            "rule.name", rule.name, "sends what no noisy gradient went into", "its upload_steps must be at least 1"
+        )
+    if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and counted and own.records is None:
         raise BadValue(
             "records", "nothing", "must be given under add-remove neighbours: a public nominal number, never the count",
             f'set clients."{name}".records',
         )  # fmt: skip
-    rule, records = rule_of(config), either(own.records, present)
-    batch, steps = either(own.batch, local.batch), either(own.local_steps, local.local_steps)
+    records = either(own.records, present)
     sampling = Sampling(either(own.sampling, local.sampling))
     clip = either(own.clip_norm, private.clip_norm)
     noise = either(own.noise_multiplier, private.noise_multiplier)
-    open_steps, plan, counted = None, None, rule.noisy_gradients(steps)
+    open_steps, plan = None, None
     if private.mechanism != "noisy-steps" or not counted:
         open_steps = OpenSteps(records=present, batch=batch, local_steps=counted or steps, sampling=sampling)
     if private.mechanism != "none" and counted:  # what nobody else ever sees needs no plan
@@ -131,11 +138,13 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
     pulled = any(isinstance(each, Pulled) for each in (rule.steps, rule.kept))
     if pulled and optimiser.name in ("sgd", "momentum") and optimiser.learning_rate * strength > 1:
         rate = optimiser.learning_rate
-        raise BadValue("strength", strength, f"with learning_rate = {rate:g} overshoots", f"at most {1 / rate:g}")
-    reach = optimiser.learning_rate * steps
+        raise BadValue("strength", strength, f"with learning_rate = {rate:g} overshoots", f"at most {down(1 / rate, 6)}")
+    reach = optimiser.pace(0) * steps
     if rule.name == "mixture" and strength * reach > 1:
-        remedy = f"at most {1 / reach:g}: one over learning_rate times local_steps"
-        raise BadValue("strength", strength, f"gives the global model a weight of {strength * reach:g}, over 1", remedy)
+        remedy = f"at most {down(1 / reach, 6)}: one over learning_rate times local_steps, less with momentum"
+        raise BadValue(
+            "strength", strength, f"gives the global model a weight of {up(strength * reach, 6)}, over 1", remedy
+        )
 
 
 def either(mine: T | None, shared: T) -> T:

@@ -11,7 +11,6 @@ from torch import Tensor
 from ..local import Job, Key, Phase, noise
 from ..local.batches import choose, expected_size
 from ..local.optimisers import Stacked
-from ..local.perturbation import released
 from ..local.streams import Streams
 from .cohort import Cohort, Part, Trained
 from .device import Manner, Members, Stack, capacity_of, width_of
@@ -96,8 +95,7 @@ class Vectorised(Cohort):
 
     def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
         if self.streams:
-            found = self._on_device(round, group, part, begun, slots)
-            return found._replace(weights=self._perturbed(round, group, part, begun.weights, found.weights))
+            return self._on_device(round, group, part, begun, slots)
         rule, phase, optimiser = self._part(part), self._phase(group, part), self._optimisers(group, begun.weights)
         counts, strength = self._seen(group, part), self.numbers(group).strength
         (weights, anchor, share), mean = begun, begun.weights
@@ -113,7 +111,7 @@ class Vectorised(Cohort):
             if step >= phase.averaged_from:
                 nth = step - phase.averaged_from + 1
                 mean = weights if nth == 1 else mean + (weights - mean) / nth
-        return Trained(self._perturbed(round, group, part, begun.weights, mean), anchor, share)
+        return Trained(mean, anchor, share)
 
     def _on_device(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
         phase, optimiser = self._phase(group, part), self._optimisers(group, begun.weights)
@@ -186,15 +184,6 @@ class Vectorised(Cohort):
         if sums is None:  # nobody's batch has a record in it
             sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
         return sums
-
-    def _perturbed(self, round: int, group: list[int], part: Part, start: Tensor, trained: Tensor) -> Tensor:
-        for c, i in enumerate(group):
-            mechanism = self.jobs[i].output
-            if mechanism and part == "upload":
-                key = Key(self.jobs[i].client, round, 0, "output")
-                trained[c] = released(start[c], trained[c], mechanism, self.draws, key)
-                self.queries[i] += 1
-        return trained
 
 
 def _padded(picked: list[Tensor], offsets: Tensor) -> tuple[Tensor, Tensor]:

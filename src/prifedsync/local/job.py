@@ -44,6 +44,8 @@ class Job:
         whole("kept_steps", self.kept_steps, 0)
         if (self.open_steps is None) != (self.noisy is not None):
             raise BadValue("open_steps", self.open_steps, "must be given exactly where the plan has no noisy steps")
+        if self.kept_counted and self.kept_steps > self.steps.local_steps:
+            raise BadValue("kept_steps", self.kept_steps, f"are more than all local_steps = {self.steps.local_steps}")
 
     @property
     def noisy(self) -> NoisySteps | None:

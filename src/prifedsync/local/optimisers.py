@@ -78,6 +78,11 @@ class Optimiser:
     def slots(self) -> tuple[str, ...]:
         return SLOTS[self.name]
 
+    def pace(self, taken: int) -> float:
+        """How far a lasting gradient of length one leads in a step of the client's n-th round, for sgd and momentum."""
+        slowed = 1 - self.momentum if self.name == "momentum" else 1.0
+        return self.learning_rate * self.schedule.at(taken) / slowed
+
 
 class Stacked:
     """The optimisers of stacked clients: all of one kind, each with its own numbers."""

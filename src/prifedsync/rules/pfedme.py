@@ -2,6 +2,7 @@
 
 Within a round w_i starts at w_glob; `inner_steps` noisy steps on θ with the pull λ_i·(θ − w_i) come near the inner minimum,
 then w_i ← w_i − s·(w_i − θ), where s is the paper's η·λ, and so on K times. w_i is sent, θ_i is the personal model.
+Where local models are averaged, θ_i is; w_i is sent as it is.
 Published code reuses one batch for all inner steps; here every gradient draws its own and is counted.
 """
 

@@ -67,7 +67,7 @@ class Numbers(NamedTuple):
 
     mixing: Tensor  # α_i
     strength: Tensor  # λ_i
-    reach: Tensor  # learning rate times local steps: how far a round goes
+    reach: Tensor  # how far a round goes: learning rate, as scheduled and with momentum, times local steps
 
 
 class Steps:
