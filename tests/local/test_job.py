@@ -51,7 +51,7 @@ def test_noisy_steps_or_open_ones():
     ("averaging", "steps", "first"), [(0, 4, 3), (0.1, 4, 3), (0.5, 4, 2), (1, 4, 0), (0.5, 1, 0), (0.3, 10, 7)]
 )
 def test_the_last_share_of_the_iterates_is_averaged(averaging, steps, first):
-    assert private(steps=steps, averaging=averaging).averaged_from == first
+    assert private(steps=steps, averaging=averaging).upload.averaged_from == first
 
 
 @pytest.mark.parametrize("field", ["averaging", "mixing"])
