@@ -30,6 +30,7 @@ from .fdp.values import BadValue
 PRESETS = resources.files(__package__) / "presets"
 DEFAULT_PRESET = "digits"
 EMBEDDED = ("digits", "breast-cancer")  # sources that come with the package's requirements
+PUBLIC = (*EMBEDDED, "mnist", "fashion-mnist", "cifar10")  # sources that a simulation may use
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
 
 Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
@@ -58,12 +59,15 @@ def _as(part: type, name: str) -> Any:
 class DataConfig:
     """Where the records come from, and what is public about them."""
 
-    source: Literal["digits", "breast-cancer", "csv", "npz"] | str = _field("digits", "where the records come from")
-    path: str = _field("", "file or folder of your own data, as seen from where the command runs")
+    source: Literal["digits", "breast-cancer", "mnist", "fashion-mnist", "cifar10", "csv", "npz"] | str = _field(
+        "digits", "where the records come from"
+    )
+    path: str = _field("", "file or folder of the data, as seen from where the command runs")
     clients: int = _field(10, "how many clients an undivided data set is split over", 1)
     partition: Partition = _field("shards", "how: shards of sorted labels, at random, or by client_column")
     shards_per_client: int = _field(4, "label shards each client gets; the fewer, the more clients differ", 1)
     test_fraction: float = _field(0.2, "share of each client's records held out for scores", 0, 1, "[)")
+    test_records: int = _field(200, "test images drawn for a client, with labels it has (mnist, fashion-mnist, cifar10)", 0)
     label: str = _field("label", "the column to predict (csv)")
     client_column: str = _field("", "the column that names the client, where one file holds them all")
     task: Literal["classes", "binary", "regression"] = _field("classes", "what is predicted")
@@ -301,7 +305,7 @@ def _without_seed(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The lowest layer; where a preset lies under your own data, without its seeded draws: those are for public data."""
     merged = _merged(*layers)
     data, below = merged.get("data"), layers[0].get("privacy")
-    own = isinstance(data, Mapping) and data.get("source", DEFAULT_PRESET) not in EMBEDDED
+    own = isinstance(data, Mapping) and data.get("source", DEFAULT_PRESET) not in PUBLIC
     if len(layers) < 2 or not own or not isinstance(below, Mapping):
         return layers[0]
     return {**layers[0], "privacy": {key: value for key, value in below.items() if key != "randomness"}}

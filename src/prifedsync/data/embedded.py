@@ -77,8 +77,14 @@ EMBEDDED = {"digits": digits, "breast-cancer": breast_cancer}
 
 
 def embedded(config: DataConfig) -> tuple[Records, Task]:
-    """The records of `data.source`; settings that describe your own data are refused, since nothing would read them."""
+    """The records of `data.source`."""
     records, task = EMBEDDED[config.source]()
+    refuse_descriptions(config, task)
+    return records, task
+
+
+def refuse_descriptions(config: DataConfig, task: Task) -> None:
+    """Settings that describe your own data are refused where a known data set is read: nothing would read them."""
     for name in ("client_column", "label_values", "columns", "ranges", "missing", "categories"):
         if value := getattr(config, name):
             shown = list(value) if not isinstance(value, str) else repr(value)
@@ -89,4 +95,3 @@ def embedded(config: DataConfig) -> tuple[Records, Task]:
     # "classes" is the default, so it is not a statement about this source
     if config.task not in ("classes", task.kind):
         raise BadValue("data.task", config.task, f"must be {task.kind} for data.source = {config.source}", "leave it out")
-    return records, task

@@ -6,11 +6,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ..fdp.values import BadValue
-from . import labels
+from . import images, labels
 from .arrays import from_npz
 from .embedded import EMBEDDED, embedded
 from .federation import Federation, check
 from .given import from_function
+from .images import IMAGES
 from .partition import federated, partitioned
 from .table import from_csv
 
@@ -23,6 +24,8 @@ def load(config: DataConfig, seed: int) -> Federation:
     if config.source in EMBEDDED:
         records, task = embedded(config)
         return check(federated(config, partitioned(config, records, seed), task, seed))
+    if config.source in IMAGES:
+        return check(images.load(config, seed))
     if config.source == "csv":
         task = labels.task(config)
         return check(federated(config, from_csv(config, task, seed), task, seed))
@@ -30,7 +33,7 @@ def load(config: DataConfig, seed: int) -> Federation:
         return check(from_npz(config, labels.task(config), seed))
     if ":" in config.source:
         return check(from_function(config, seed))
-    known = [*EMBEDDED, "csv", "npz"]
+    known = [*EMBEDDED, *IMAGES, "csv", "npz"]
     near = get_close_matches(config.source, known, 1)
     remedy = f"did you mean {near[0]}?" if near else 'or "module:function"'
     raise BadValue("data.source", repr(config.source), f"must be one of {', '.join(known)}", remedy)
