@@ -36,7 +36,7 @@ FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
 Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
 Sampling = Literal["poisson", "fixed"]
 Batch = int | Literal["full"]
-Partition = Literal["shards", "iid", "column"]
+Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Compared = Literal["alone", "non-private"]
 Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"]
@@ -64,8 +64,18 @@ class DataConfig:
     )
     path: str = _field("", "file or folder of the data, as seen from where the command runs")
     clients: int = _field(10, "how many clients an undivided data set is split over", 1)
-    partition: Partition = _field("shards", "how: shards of sorted labels, at random, or by client_column")
+    partition: Partition = _field(
+        "shards", "how: shards of sorted labels, iid, labels or sizes by a Dirichlet law, or by client_column"
+    )
     shards_per_client: int = _field(4, "label shards each client gets; the fewer, the more clients differ", 1)
+    concentration: float = _field(
+        0.5, "beta of the Dirichlet law: the smaller, the more clients differ in labels (dirichlet) or size (quantity)",
+        0, 1e6, "(]",
+    )  # fmt: skip
+    records_per_client: int = _field(500, "dirichlet: training records of each client", 1)
+    overlap: bool = _field(
+        False, "dirichlet: draw each client from all records; one with c clients leaks through all c, and is accounted so"
+    )
     test_fraction: float = _field(0.2, "share of each client's records held out for scores", 0, 1, "[)")
     test_records: int = _field(200, "test images drawn for a client, with labels it has (mnist, fashion-mnist, cifar10)", 0)
     label: str = _field("label", "the column to predict (csv)")
@@ -111,6 +121,9 @@ class LocalConfig:
     batch: Batch = _field("full", "expected records in a batch (B)", 1)
     sampling: Sampling = _field("poisson", "how a batch is drawn: each record by its own coin, or a subset of that size")
     averaging: float = _field(0.0, "share of a round's last local models averaged into the upload; 0: the last only", 0, 1)
+    augment: Literal["none", "crop-flip"] = _field(
+        "none", "images: shift each record of a batch by up to 4 pixels and perhaps mirror it, anew in every step"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,7 @@ class Federation:
 
     clients: tuple[Client, ...]
     task: Task
+    copies: int = 1  # clients that one and the same record may lie with: it leaks through each of them
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +102,7 @@ def check(federation: Federation) -> Federation:
         else:  # of any shape, since it holds nothing
             test = Records(train.x[:0], train.y[:0])
         clients.append(Client(client.name, train, test))
-    return Federation(tuple(clients), federation.task)
+    return replace(federation, clients=tuple(clients))
 
 
 def paired(who: str, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
