@@ -195,7 +195,7 @@ class Prepared:
         records = [(client.train.x, client.train.y) for client in self.federation.clients]
         return ENGINES[how.engine](
             self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
-            performance=performance, folder=folder,
+            augment=self.config.local.augment, performance=performance, folder=folder,
         )  # fmt: skip
 
     def score(self, values: list[float | None]) -> Score:

@@ -121,11 +121,12 @@ class Run:
 
 def run(
     kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0,
-    averaging=0.0, performance=None, folder=None, resume=None,
+    averaging=0.0, augment="none", performance=None, folder=None, resume=None,
 ):  # fmt: skip
     """`resume` continues: a server, counters and places of an earlier run."""
     rule, performance = rule or FedAvg(), performance or Performance()
-    engine = kind(net, jobs, records, rule, draws, pushes=delivery == "push", performance=performance, folder=folder)
+    how = {"pushes": delivery == "push", "augment": augment, "performance": performance, "folder": folder}
+    engine = kind(net, jobs, records, rule, draws, **how)
     server = Server(engine.start)
     if resume:
         server = resume[0]

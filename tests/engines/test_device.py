@@ -253,3 +253,17 @@ def test_compiled_and_eager_rules_agree_on_a_gpu(rule):
     hows = [Performance(compile="on"), Performance(compile="off")]
     runs = [run(Vectorised, net, jobs, records_of(case, sizes), SeededDraws(3), rule=rule, performance=how) for how in hows]
     assert_same(*runs, tolerance=2e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sums_of_a_kept_model_are_taken_where_they_are_asked_for(device):
+    """Not at the rule's point of it: whoever asks has made that already."""
+    net, rule = net_of(MLP, device), APFL(publish=True)
+    jobs, records = jobs_under(rule, batch="full"), records_of(MLP)
+    group, step = list(range(len(jobs))), jobs[0].kept.first
+    points = net.initial() + torch.linspace(0, 1, len(group), dtype=net.dtype, device=net.device).unsqueeze(1)
+    there, here = (kind(net, jobs, records, rule, SeededDraws(1)) for kind in (OnDevice, Reference))
+    there.train(0, group, net.initial())  # anchors and shares are those of a round
+    found = there.batch_sums(1, step, group, points, "kept")
+    truth = torch.stack([here.batch_sum(1, step, i, point) for i, point in zip(group, points, strict=True)])
+    torch.testing.assert_close(found, truth)

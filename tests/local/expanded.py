@@ -63,7 +63,7 @@ class Expanded:
     def uniform(self, key, count):
         if key.purpose == "batch":
             return torch.from_numpy(uniforms(self._key(key), key.step, count))
-        if key.purpose.startswith("dropout"):
+        if key.purpose.startswith(("dropout", "augment")):
             return torch.from_numpy(words(self._key(key), key.step, key.part, count) / 2**32)
         return self.source.uniform(key, count)
 

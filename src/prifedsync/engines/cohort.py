@@ -17,6 +17,7 @@ from torch import Tensor
 from ..accounting import BudgetSpent, FixedMechanism
 from ..fdp import BadValue, Neighbours
 from ..local import Draws, Job, Key, Net
+from ..local.augment import CHOICES, check, moves_from_uniforms
 from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
 from ..local.perturbation import released
@@ -57,12 +58,12 @@ class Cohort(ABC):
 
     def __init__(
         self, net: Net, jobs: Sequence[Job], records: Sequence[tuple[Tensor, Tensor]], rule: Rule, draws: Draws, *,
-        start: Tensor | None = None, pushes: bool = False, performance: Performance = DEFAULT,
+        start: Tensor | None = None, pushes: bool = False, augment: str = "none", performance: Performance = DEFAULT,
         folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.net, self.jobs, self.rule, self.draws = net, tuple(jobs), rule, draws
         self.start = (net.initial() if start is None else start).to(net.device, net.dtype)  # w_0
-        self.performance = performance
+        self.performance, self.augmented = performance, augment != "none"
         names = [job.client for job in jobs]
         if len(set(names)) < len(names):
             raise BadValue("clients", len(names), "share a name", "two clients of one name would share their noise")
@@ -78,6 +79,7 @@ class Cohort(ABC):
         self.offsets = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
         self.x = torch.cat([x for x, _ in records]).to(net.device)
         self.y = torch.cat([y for _, y in records]).to(net.device)
+        check(augment, self.x.shape[1:], not self.x.is_floating_point())
         if self.x.is_floating_point():
             self.x = self.x.to(net.dtype)
         if self.y.is_floating_point():
@@ -292,6 +294,12 @@ class Cohort(ABC):
         column = torch.tensor(values, dtype=self.start.dtype).to(self.start.device, non_blocking=True)
         return column.unsqueeze(1) if column.dim() == 1 else column
 
+    def moves(self, i: int, round: int, step: int, picked: Tensor) -> Tensor:
+        """How the picked records are augmented, int64 [B, 3], each by its own key."""
+        keys = [Key(self.jobs[i].client, round, step, "augment", record) for record in picked.tolist()]
+        lots = [self.draws.uniform(key, len(CHOICES)) for key in keys]
+        return moves_from_uniforms(torch.stack(lots) if lots else torch.zeros(0, len(CHOICES))).to(self.net.device)
+
     def masks(self, i: int, round: int, step: int, picked: Tensor) -> dict[str, Tensor]:
         """Dropout masks of the picked records [B, …], each drawn by its own key."""
         masks = {}
@@ -365,7 +373,8 @@ class Cohort(ABC):
         for job, size in zip(self.jobs, self.sizes, strict=True):
             digest.update(f"{job} {size}".encode())
         drawn = "device" if self.streams else "host"  # other noise under the same key
-        digest.update(f"{self.rule} {self.slots} {self.net.arithmetic} {self.net.way} {drawn} {VERSION}".encode())
+        how = f"{self.net.arithmetic} {self.net.way} {drawn} {VERSION} {self.augmented}"
+        digest.update(f"{self.rule} {self.slots} {how}".encode())
         fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
         for tensor in (self.start, self.x, self.y, *fixed):
             digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)

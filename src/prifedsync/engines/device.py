@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..accounting import Sampling
 from ..local import Job, Net, Optimiser, Phase, noise, streams
+from ..local.augment import CHOICES, crop_flip, moves_from_words
 from ..local.batches import expected_size
 from ..local.compiled import compiled
 from ..local.optimisers import Stacked
@@ -155,9 +156,9 @@ class Stack:
 
     def __init__(
         self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, draws: Streams, optimiser: Optimiser,
-        manner: Manner, *, capacity: int, width: int, compiles: bool, replays: bool,
+        manner: Manner, *, augmented: bool, capacity: int, width: int, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
-        self.net, self.rule, self.draws = net, rule, draws
+        self.net, self.rule, self.draws, self.augmented = net, rule, draws, augmented
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
         self.manner, self.capacity, self.width, self.replays = manner, capacity, width, replays
@@ -185,7 +186,7 @@ class Stack:
         self.wholes = torch.zeros(3, capacity, dtype=torch.long, device=net.device)
         sizes, offsets, wanted = self.wholes
         self.terms = Terms(sizes, offsets, wanted, rates)
-        self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
+        self.purposes = ["noise", "batch", "augment", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
@@ -197,7 +198,7 @@ class Stack:
         self._update: Callable[..., None] = self._updated
         if compiles:
             with self.net.exact():
-                self._sums = compiled(self._sums_of, *self._sums_of_what(0))
+                self._sums = compiled(self._sums_of, *self._sums_of_what(self._point(), 0))
                 if not self.at_once:
                     # on zeros: every round begins anew
                     self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._updated_what())
@@ -246,16 +247,16 @@ class Stack:
         return Trained(trained, self.anchor[seats].clone(), self.share[seats].clone())
 
     def sums(self, weights: Tensor, step: int) -> Tensor:
-        """What one step of the loaded round sums up before noise, double [C, P]."""
+        """What one step of the loaded round sums up at these weights before noise, double [C, P]."""
         self._at(weights, step)
         with self.net.exact():
-            return torch.cat([part.double() for part in self._parts()], 1)[: len(weights)]
+            return torch.cat([part.double() for part in self._parts(self.weights)], 1)[: len(weights)]
 
     def gradients(self, weights: Tensor, step: int) -> Tensor:
-        """The gradients of one step of the loaded round, as the optimiser sees them [C, P]."""
+        """The gradients of one step of the loaded round at these weights, as the optimiser sees them [C, P]."""
         self._at(weights, step)
         with self.net.exact():
-            parts = self._parts()
+            parts = self._parts(self.weights)
             if self.private:
                 return streams.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
             plain: Tensor = torch.cat(parts, 1) / self.divisor.unsqueeze(1)
@@ -311,7 +312,7 @@ class Stack:
     # ------------------------------------------------------------------ a step
 
     def _one_step(self) -> None:
-        parts = self._parts()
+        parts = self._parts(self._point())
         if self.at_once:
             from ..local import kernels
 
@@ -326,38 +327,44 @@ class Stack:
             gradient = streams.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
             self._update(gradient, *self._updated_what())
 
-    def _parts(self) -> tuple[Tensor, ...]:
+    def _point(self) -> Tensor:
+        """Where gradients are taken."""
+        return self.weights if self.anchor is None else self.rule.point(self.weights, self.anchor, self.share)
+
+    def _parts(self, point: Tensor) -> tuple[Tensor, ...]:
         """Sums over the batches of the step, parameter by parameter; added up in double where there are several pieces."""
-        total = self._sums(*self._sums_of_what(0))
+        total = self._sums(*self._sums_of_what(point, 0))
         for piece in range(1, self.pieces):
-            more = self._sums(*self._sums_of_what(piece))
+            more = self._sums(*self._sums_of_what(point, piece))
             total = tuple(sum.double() + part for sum, part in zip(total, more, strict=True))
         return total
 
-    def _sums_of_what(self, piece: int) -> tuple[Any, ...]:
+    def _sums_of_what(self, point: Tensor, piece: int) -> tuple[Any, ...]:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long() - self.first
         picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        point = self.weights if self.anchor is None else self.rule.point(self.weights, self.anchor, self.share)
-        return self.x, self.y, point, places, valid, self.clip, self._lots(picked)
+        return self.x, self.y, point, places, valid, self.clip, *self._lots(picked)
 
     def _sums_of(
-        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor, lots: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
+        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor,
+        lots: dict[str, Tensor], turns: Tensor | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         masks = {name: self._mask(name, words) for name, words in lots.items()}
+        records = x[places] if turns is None else crop_flip(x[places], moves_from_words(turns))
         if self.private:
-            return self.net.clipped_parts(weights, x[places], y[places], valid, clip, masks)
-        return self.net.plain_parts(weights, x[places], y[places], valid, masks)
+            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks)
+        return self.net.plain_parts(weights, records, y[places], valid, masks)
 
-    def _lots(self, picked: Tensor) -> dict[str, Tensor]:
-        """What decides about dropout, int32 [C, W, …]: of each record its own, wherever it sits."""
-        if not self.net.dropouts:
-            return {}
+    def _lots(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
+        """What decides about dropout and augmentation, int32 [C, W, …]: of each record its own, wherever it sits."""
+        if not self.net.dropouts and not self.augmented:
+            return {}, None
         nonces = torch.stack([self.step.expand_as(picked), picked.int()], 2)
-        return {
+        masks = {
             name: streams.words(keys, nonces, torch.Size(shape).numel()).reshape(*picked.shape, *shape)
-            for keys, (name, (_, shape)) in zip(self.keys[2:], self.net.dropouts.items(), strict=True)
+            for keys, (name, (_, shape)) in zip(self.keys[3:], self.net.dropouts.items(), strict=True)
         }
+        return masks, streams.words(self.keys[2], nonces, len(CHOICES)) if self.augmented else None
 
     def _mask(self, name: str, words: Tensor) -> Tensor:
         rate, _ = self.net.dropouts[name]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..local import Job, Key, noise
+from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
 from .cohort import Cohort, Part, Trained
 
@@ -60,12 +61,14 @@ class Reference(Cohort):
         job = self.jobs[i]
         picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
         masks = self.masks(i, round, step, picked)
+        moves = self.moves(i, round, step, picked) if self.augmented else None
         total = weights.new_zeros(self.net.count, dtype=torch.float64)
         for at, record in enumerate(picked.tolist()):
             here = slice(int(self.offsets[i]) + record, int(self.offsets[i]) + record + 1)
             mask = {name: m[at : at + 1] for name, m in masks.items()}
+            x = self.x[here] if moves is None else crop_flip(self.x[here], moves[at])
             with self.net.exact():
-                v = self.net.one_record(weights, self.x[here], self.y[here], mask).double()
+                v = self.net.one_record(weights, x, self.y[here], mask).double()
             size = math.hypot(*v.tolist())
             if not job.noisy or not noisy:
                 total += v

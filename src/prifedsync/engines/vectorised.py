@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..local import Job, Key, Phase, noise
+from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
 from ..local.optimisers import Stacked
 from ..local.streams import Streams
@@ -69,7 +70,8 @@ class Vectorised(Cohort):
             phase = jobs[0].upload if part == "upload" else jobs[0].kept
             self._stacks[kind, part] = Stack(
                 self.net, self.x, self.y, self._part(part), phase, self.streams, jobs[0].optimiser,
-                Manner.of(jobs, sizes, phase), capacity=capacity, width=width, compiles=self.compiles, replays=replays,
+                Manner.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, width=width,
+                compiles=self.compiles, replays=replays,
             )  # fmt: skip
         return self._stacks[kind, part]
 
@@ -175,6 +177,9 @@ class Vectorised(Cohort):
             places, valid = _padded(here, self.offsets[group])
             x, y, valid = self.x[places.to(self.x.device)], self.y[places.to(self.y.device)], valid.to(self.x.device)
             masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
+            if self.augmented:
+                moves = [{"moves": self.moves(i, round, step, p)} for i, p in zip(group, here, strict=True)]
+                x = crop_flip(x, _stacked(moves, valid.shape[1])["moves"])
             with self.net.exact():
                 if private:
                     some = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
@@ -199,7 +204,7 @@ def _padded(picked: list[Tensor], offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _stacked(masks: list[dict[str, Tensor]], width: int) -> dict[str, Tensor]:
-    """Masks of stacked clients [C, B, …]; padding has zeros."""
+    """What was drawn for stacked clients' records, by name [C, B, …]; padding has zeros."""
     stacked = {}
     for name in masks[0]:
         stacked[name] = masks[0][name].new_zeros(len(masks), width, *masks[0][name].shape[1:])

@@ -1,0 +1,52 @@
+"""Crops and mirror images of a batch's records, drawn anew in every step.
+
+A record is changed before its gradient is taken and has one version in a step, so it still has one gradient, clipped as
+any other: its change is a function of a draw and of the record alone, and the guarantee is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..fdp.values import BadValue
+
+PADDING = 4  # pixels that an image may move each way
+CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # of the move down, the move right, and mirrored or not
+
+
+def moves_from_uniforms(lots: Tensor) -> Tensor:
+    """Lots in (0, 1) [..., 3] as moves, int64 [..., 3]."""
+    return (lots * lots.new_tensor(CHOICES)).long()
+
+
+def moves_from_words(words: Tensor) -> Tensor:
+    """Words of 32 bits, int32 [..., 3], as moves, int64 [..., 3]."""
+    return (words.long() & 0xFFFFFFFF) * torch.tensor(CHOICES, device=words.device) >> 32
+
+
+def crop_flip(x: Tensor, moves: Tensor) -> Tensor:
+    """Images [..., channels, height, width], each moved and perhaps mirrored; what comes in from outside is zero."""
+    images, moves = x.flatten(0, -4), moves.reshape(-1, 3)
+    height, width = x.shape[-2:]
+    down, right, mirrored = (move.unsqueeze(1) for move in moves.unbind(1))
+    across = torch.arange(width, device=x.device)
+    rows = torch.arange(height, device=x.device) + down - PADDING  # [N, height]
+    columns = torch.where(mirrored > 0, width - 1 - across, across) + right - PADDING  # [N, width]
+    inside = _within(rows, height)[:, None, :, None] & _within(columns, width)[:, None, None, :]
+    picked = images.gather(2, rows.clamp(0, height - 1)[:, None, :, None].expand_as(images))
+    picked = picked.gather(3, columns.clamp(0, width - 1)[:, None, None, :].expand_as(images))
+    return torch.where(inside, picked, 0.0).reshape(x.shape)
+
+
+def _within(places: Tensor, size: int) -> Tensor:
+    return (places >= 0) & (places < size)
+
+
+def check(augment: str, shape: Sequence[int], tokens: bool) -> None:
+    """Refuse records that are no images."""
+    if augment != "none" and (len(shape) != 3 or tokens):
+        rule = f"needs images (channels, height, width), and these records have shape {tuple(shape)}"
+        raise BadValue("local.augment", augment, rule, 'set it to "none", and leave model.features out for images')
