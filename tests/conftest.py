@@ -6,6 +6,7 @@ import pytest
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before torch is imported, and for the processes that tests start
+os.environ["PRIFEDSYNC_CACHE"] = f"{os.devnull}/cache"  # where no folder can be made: nothing is downloaded by accident
 
 
 @pytest.fixture

@@ -14,8 +14,13 @@ import typer
 from . import __version__
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from .accounting import PrivacyPlan, Target
     from .accounting.statement import Statement
+    from .data.census import Census, Counted
+    from .experiments.running import Runs
+    from .experiments.tables import Asked
     from .rules import Rule
 
 app = typer.Typer(
@@ -63,6 +68,8 @@ RULE_SYMBOLS = (
     "counted; whatever follows it is free. docs/rules.md says which rule is for whom."
 )
 WIDEST_TABLE = 132  # columns; longer lines are hard to read
+MOST_CLIENTS = 20  # rows of the table of clients
+MOST_LABELS = 5  # of one client, where labels have no columns of their own
 
 
 @app.callback(invoke_without_command=True)
@@ -239,6 +246,81 @@ def rules(as_json: Json = False) -> None:
         _print_rules(RULES)
 
 
+@app.command()
+def partition(
+    source: Source = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
+    out: Annotated[Path | None, typer.Option(help="Draw it too: a name ending in .png.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Who has what: each client's numbers of records and of labels, before anything is trained."""
+    from .config import PUBLIC, load
+    from .fdp import BadValue
+
+    if out is not None and out.suffix != ".png":
+        raise BadValue("out", out, "must end in .png")
+    if out is not None and not out.parent.is_dir():
+        raise BadValue("out", out, "lies in a folder that does not exist", f"make {out.parent} first")
+    config = load(source, overrides or (), data)
+    from .data import load as load_records
+    from .data.census import census
+    from .report.partition import Bar, draw
+
+    found = census(load_records(config.data, config.seed), config.data.label_values)
+    if out is not None:
+        bars = [Bar(client.name, client.train, client.labels) for client in found.clients]
+        shared = f", one and the same with up to {found.copies} clients" if found.copies > 1 else ""
+        draw(bars, f"{config.data.source}: {found.records:,} training records{shared}", out)
+    if as_json:
+        print(json.dumps(found.as_json()))
+    else:
+        _print_partition(found, out, own=config.data.source not in PUBLIC)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(click_type=click.Choice(["table1", "table2", "table3", "figures", "all"]))],
+    rows: Annotated[str | None, typer.Option(help="Rows of the table, from 1, between commas; default: all.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds between commas: every row is run once with each.")] = "0",
+    data: Annotated[Path | None, typer.Option(help="Folder of MNIST's and CIFAR-10's files (data.path).")] = None,
+    device: Device = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs, tables and pictures; what is finished there stays.")] = Path(
+        "reproduction"
+    ),
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """The paper's tables and figures; what is finished is not run again, what was interrupted goes on."""
+    from .experiments.declared import TABLES
+    from .experiments.running import Runs
+    from .experiments.tables import Asked
+    from .fdp import BadValue
+    from .terminal import View, print_table
+
+    numbers = None if rows is None else _counts("rows", rows)
+    if numbers is not None and what not in TABLES:
+        raise BadValue("rows", rows, f"cannot go with {what}", f"name one table: {', '.join(TABLES)}")
+    asked = Asked(numbers, _counts("seeds", seeds), tuple(overrides or ()), data, device)
+    found: dict[str, Any] = {}
+    try:
+        with View(quiet=as_json, spending=False) as view:
+            runs = Runs(out, view, view.say)
+            for name in TABLES if what == "all" else (what,) if what in TABLES else ():
+                found[name] = _table(name, asked, runs, out)
+            pictures = _pictures(asked, runs, out / "figures") if what in ("figures", "all") else []
+    except KeyboardInterrupt:
+        print(f"prifedsync: interrupted; the same command goes on with {out}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(found | ({"figures": [str(path) for path in pictures]} if pictures else {}), allow_nan=False))
+        return
+    for name, table in found.items():
+        print_table(table, out / f"{name}.md")
+    for path in pictures:
+        print(path)
+
+
 @audit_app.command()
 def step(
     source: Source = None,
@@ -282,7 +364,7 @@ def bench(
     """
     from .fdp import BadValue
 
-    counts = _counts(clients)
+    counts = () if clients is None else _counts("clients", clients)
     if out is not None and out.exists() and not out.is_dir():
         raise BadValue("out", out, "is not a folder", "name a folder")
     from .bench import measure
@@ -301,14 +383,65 @@ def bench(
         print_bench(found, out)
 
 
-def _counts(text: str | None) -> tuple[int, ...]:
+def _counts(name: str, text: str) -> tuple[int, ...]:
     """10,100,1000 as numbers."""
     from .fdp import BadValue
 
     try:
-        return tuple(int(each) for each in text.split(",")) if text is not None else ()
+        return tuple(int(each) for each in text.split(","))
     except ValueError:
-        raise BadValue("clients", text, "must be whole numbers between commas", "for example 10,100,1000") from None
+        raise BadValue(name, text, "must be whole numbers between commas", "for example 1,10,100") from None
+
+
+def _table(name: str, asked: Asked, runs: Runs, out: Path) -> dict[str, Any]:
+    """One table of the paper, run and written."""
+    from .experiments.declared import Experiment
+    from .experiments.pages import markdown
+    from .experiments.tables import assembled, run
+
+    experiment = Experiment.named(name)
+    table = assembled(experiment, asked, run(experiment, asked, runs))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(table, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    (out / f"{name}.md").write_text(markdown(table, _reproduces(name, asked)), encoding="utf-8")
+    return table
+
+
+def _reproduces(what: str, asked: Asked) -> str:
+    """The command that does this again."""
+    words = ["prifedsync reproduce", what]
+    words += [f"--rows {','.join(map(str, asked.rows))}"] if asked.rows else []
+    words += [f"--seeds {','.join(map(str, asked.seeds))}"] if asked.seeds != (0,) else []
+    return " ".join([*words, *(f"--set {each}" for each in asked.overrides)])
+
+
+def _pictures(asked: Asked, runs: Runs, folder: Path) -> list[Path]:
+    """The paper's figures: theory first, which needs no data, then the split, then what rows of tables show."""
+    from .config import load
+    from .data import load as load_records
+    from .data.census import census
+    from .experiments import leak
+    from .experiments.figures import figures
+    from .report import paper, partition
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png" for name in ("subsampling", "theorem-1", "cifar-labels")]
+    paper.amplification(paths[0])
+    clients, share, rounds = 100, 0.05, 40
+    paper.leak_over_rounds(
+        paths[1], range(1, rounds + 1), leak.promised(share, rounds), leak.exact(clients, share, rounds),
+        leak.measured(clients, share, rounds, runs=2000, seed=0), f"m = {clients} clients, p = {share:g}",
+        leak.transcript(share, rounds),
+    )  # fmt: skip
+    config = load("cifar-paper", [f"seed={asked.seeds[0]}", *asked.overrides], asked.data)
+    found = census(load_records(config.data, config.seed), ())
+    bars = [partition.Bar(client.name, client.train, client.labels) for client in found.clients]
+    partition.draw(bars, f"CIFAR-10, β = {config.data.concentration:g}", paths[2])
+    for figure in figures(asked, runs):
+        paths.append(folder / f"{figure.name}.png")
+        lines = [paper.Accuracy(line.label, line.runs, line.kind, line.group) for line in figure.lines]
+        paper.accuracy_over_rounds(paths[-1], figure.title, lines, figure.target, figure.note)
+    return paths
 
 
 def _run_folder(source: str | None) -> Path:
@@ -481,6 +614,60 @@ def _print_rules(known: Mapping[str, type[Rule]]) -> None:
         table.add_row(*(escape(getattr(kind, key)) for key in RULE_COLUMNS))
     console.print(table)
     console.print(RULE_SYMBOLS, highlight=False, markup=False)
+
+
+def _print_partition(found: Census, out: Path | None, own: bool) -> None:
+    """A row a client, a column a label where they fit; then all clients in a line or two."""
+    from rich.console import Console
+
+    console = Console()
+    table = _clients_table(found, by_label=True)
+    if console.measure(table, options=console.options.update_width(10**6)).maximum > console.width:
+        table = _clients_table(found, by_label=False)
+    console.print(table)
+    count = len(found.clients)
+    least, median, most = found.sizes
+    said = [f"… and {count - MOST_CLIENTS} more"] if count > MOST_CLIENTS else []
+    said.append(
+        f"{count} client{'s' * (count > 1)} with {found.records:,} training records: least {least:,}, "
+        f"median {f'{median:,.1f}'.removesuffix('.0')}, most {most:,}"
+        + (f"; a client has {found.labels_seen:.1f} of {len(found.labels)} labels on average" if found.labels else "")
+    )
+    if found.copies > 1:
+        said.append(f"up to {found.copies} clients hold one and the same record; one held by c clients leaks through all c")
+    if own:
+        said.append("these are true counts of your records, without noise: no guarantee covers them")
+    said.append(f"picture: {out}" if out else "for a picture, add --out partition.png")
+    for line in said:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _clients_table(found: Census, by_label: bool) -> Table:
+    """A row a client; its labels in columns, or the most frequent ones in words."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="Records of each client", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("client", overflow="fold")
+    for heading in ("train", "test", *(map(escape, found.labels) if by_label else ["labels"] if found.labels else [])):
+        table.add_column(heading, justify="right", overflow="fold")
+    if found.labels:
+        table.caption, table.caption_justify = "labels are those of training records", "left"
+        if not by_label:
+            table.add_column("most frequent", overflow="fold")
+    for client in found.clients[:MOST_CLIENTS]:
+        words = [str(client.seen), escape(_frequent(client))] if found.labels else []
+        counts = [f"{count:,}" if count else "·" for count in client.labels.values()]
+        table.add_row(escape(client.name), f"{client.train:,}", f"{client.test:,}", *(counts if by_label else words))
+    return table
+
+
+def _frequent(client: Counted) -> str:
+    """A client's most frequent labels, each with how many records have it."""
+    often = sorted((label for label, count in client.labels.items() if count), key=lambda label: -client.labels[label])
+    named = [f"{label} ({client.labels[label]:,})" for label in often[:MOST_LABELS]]
+    return ", ".join([*named, "…"] if len(often) > MOST_LABELS else named)
 
 
 def main() -> None:

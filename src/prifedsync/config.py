@@ -72,7 +72,9 @@ class DataConfig:
         0.5, "beta of the Dirichlet law: the smaller, the more clients differ in labels (dirichlet) or size (quantity)",
         0, 1e6, "(]",
     )  # fmt: skip
-    records_per_client: int = _field(500, "dirichlet: training records of each client", 1)
+    records_per_client: int = _field(
+        500, "dirichlet: records drawn for each client, those held out by test_fraction included", 1
+    )
     overlap: bool = _field(
         False, "dirichlet: draw each client from all records; one with c clients leaks through all c, and is accounted so"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .accounting import PrivacyPlan
+from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
 from .accounting.statement import Numbers, Statement
 from .fdp import BadValue
 
@@ -23,6 +23,7 @@ NOTHING_LEAVES = (
 )
 KEPT = "kept by the client, trained without noise"
 SCORES_LEAK = "scores, comparisons too, are computed without noise: the guarantee does not cover them"
+OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
 SINGLE_PRECISION = (
     "in single precision a batch's other records are rounded differently with and without a record; that is covered for "
     'ordinary weights, not for weights that a hostile server chose: there, performance.dtype = "float64"'
@@ -110,22 +111,24 @@ class RunRecord:
 
 
 class Guarantees:
-    """The guarantees of many clients; those with equal plans and counts are computed once."""
+    """The guarantees of many clients, of which `copies` may hold one record; equal plans and counts are computed once."""
 
-    def __init__(self, delta: float, clients: int) -> None:
-        self.delta, self.clients = delta, clients
+    def __init__(self, delta: float, clients: int, copies: int = 1) -> None:
+        self.delta, self.clients, self.copies = delta, clients, copies
         self._planned: dict[PrivacyPlan, Statement] = {}
         self._taken: dict[tuple[PrivacyPlan, int], Numbers] = {}
 
     def planned(self, plan: PrivacyPlan) -> Statement:
         if plan not in self._planned:
             others = self.clients if self.clients > 1 else None  # with one client there is nobody to collude
-            self._planned[plan] = Statement.of(plan, self.delta, others)
+            self._planned[plan] = Statement.of(plan, self.delta, others, self.copies)
         return self._planned[plan]
 
     def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
+        """After so many rounds of this client and, where others may hold its records, of each of those."""
         if (plan, rounds) not in self._taken:
-            self._taken[plan, rounds] = Numbers.of(plan.guarantee(taken=rounds), self.delta)
+            held = plan.held_by(self.copies).guarantee(taken=self.copies * rounds)
+            self._taken[plan, rounds] = Numbers.of(held, self.delta)
         return self._taken[plan, rounds]
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
@@ -143,3 +146,16 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
         "participation": plan.participation,
         "neighbours": plan.neighbours.value,
     }
+
+
+def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
+    """The plan that `plan_as_json` wrote; noisy steps only."""
+    if data.get("mechanism") != NoisySteps.__name__:
+        raise BadValue("plan.mechanism", data.get("mechanism"), f"must be {NoisySteps.__name__}")
+    steps = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
+    return PrivacyPlan(
+        mechanism=NoisySteps(**(steps | {"sampling": Sampling(data["sampling"])})),
+        rounds=data["rounds"],
+        participation=data["participation"],
+        neighbours=Neighbours(data["neighbours"]),
+    )

@@ -39,6 +39,7 @@ from .record import (
     KEPT,
     NO_GUARANTEE,
     NOTHING_LEAVES,
+    OVERLAP,
     SCORES_LEAK,
     SIMULATION,
     SINGLE_PRECISION,
@@ -71,15 +72,16 @@ class RoundDone:
     plan: PrivacyPlan | None
     delta: float
     seeded: bool
+    copies: int = 1  # clients that one record may lie with
 
     def epsilon_so_far(self) -> float | None:
         """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
         if self.plan is None:
             return None
-        return _epsilon(self.plan.changed(rounds=self.round), self.delta)
+        return _epsilon(self.plan.changed(rounds=self.round).held_by(self.copies), self.delta)
 
     def epsilon_planned(self) -> float | None:
-        return None if self.plan is None else _epsilon(self.plan, self.delta)
+        return None if self.plan is None else _epsilon(self.plan.held_by(self.copies), self.delta)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Working:
 
 
 Watch = Callable[[RoundDone | Working], None]
+Until = Callable[[RoundDone], bool]
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,37 @@ def resume(
 
 
 @dataclass(frozen=True)
+class Trace:
+    """What an experiment keeps of a run: its rounds, as rounds.jsonl has them, and what they were taken under."""
+
+    rounds: list[dict[str, Any]]
+    plan: PrivacyPlan | None  # of the client that is protected least
+    copies: int  # clients that one record may lie with
+    device: str
+    versions: dict[str, str]
+
+
+def trace(
+    config: Config, folder: str | Path, *, until: Until = lambda done: False, watch: Watch = lambda event: None
+) -> Trace:
+    """The rounds alone, for experiments: no models, no comparisons, no record.
+
+    It ends after the round of which `until` says so, and goes on where the folder was left. Ending a run by its scores is
+    ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
+    """
+    with _claimed(Path(folder), new=False) as folder:
+        planned = to_toml(config).encode()
+        if (folder / CONFIG).is_file() and (folder / CONFIG).read_bytes() != planned:
+            raise BadValue("folder", folder, "holds the rounds of another config", "remove it, or name another")
+        write_file(folder / CONFIG, planned)
+        prepared = prepare(config, watch=watch)
+        _rounds(prepared, folder, watch, until)
+        rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+        device = _device_name(prepared.net.device)
+        return Trace(rounds, prepared.worst, prepared.federation.copies, device, _versions())
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Everything that is fixed before the first round, checked."""
 
@@ -184,6 +218,12 @@ class Prepared:
     @property
     def plans(self) -> list[PrivacyPlan]:
         return [job.plan for job in self.jobs if job.plan]
+
+    @cached_property
+    def worst(self) -> PrivacyPlan | None:
+        """The plan of the client that is protected least."""
+        delta = self.config.privacy.delta
+        return max(dict.fromkeys(self.plans), key=lambda plan: _epsilon(plan, delta), default=None)
 
     def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
         """An engine with all clients in it."""
@@ -318,7 +358,9 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     return Result(record, prepared.net, server, cohort, folder)
 
 
-def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Server, Cohort, list[float | None]]:
+def _rounds(
+    prepared: Prepared, folder: Path | None, watch: Watch, until: Until = lambda done: False
+) -> tuple[Server, Cohort, list[float | None]]:
     """The run itself, resumed if there is a checkpoint."""
     config, names = prepared.config, [job.client for job in prepared.jobs]
     checkpoint = Checkpoint(folder / "checkpoint") if folder else None
@@ -337,8 +379,6 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
     personal: list[float | None] = progress["personal"]
     stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
     events = _events(folder, config)
-    delta = config.privacy.delta
-    worst = max(dict.fromkeys(prepared.plans), key=lambda plan: _epsilon(plan, delta), default=None)
     saved = begun = time.perf_counter()
     first = server.round
     rounds = _synchronised(prepared, cohort, draws, server)
@@ -366,25 +406,27 @@ def _rounds(prepared: Prepared, folder: Path | None, watch: Watch) -> tuple[Serv
             due = checkpoint is not None and (over or now - saved >= config.performance.checkpoint_seconds)
             written = log(line, due)
             pace = (now - begun) / (server.round - first)
-            watch(
-                RoundDone(
-                    "private" if prepared.plans else "non-private",
-                    server.round,
-                    config.rounds,
-                    len(sent),
-                    scored.get("personal"),
-                    scored.get("released"),
-                    pace,
-                    worst,
-                    delta,
-                    config.privacy.randomness == "seeded",
-                )
+            done = RoundDone(
+                "private" if prepared.plans else "non-private",
+                server.round,
+                config.rounds,
+                len(sent),
+                scored.get("personal"),
+                scored.get("released"),
+                pace,
+                prepared.worst,
+                config.privacy.delta,
+                config.privacy.randomness == "seeded",
+                prepared.federation.copies,
             )
+            watch(done)
             if checkpoint and due:
                 checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
                 saved = time.perf_counter()
             if stop:
                 raise KeyboardInterrupt
+            if until(done):
+                break
     return server, cohort, personal
 
 
@@ -466,14 +508,16 @@ def _record(
     given: bool, watch: Watch,
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
-    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
+    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs), prepared.federation.copies)
+    most = max(cohort.taken)
     randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
     released = prepared.scorer.each(server.released) if prepared.rule.uploads else [None] * len(prepared.jobs)
     clients = []
     for i, job in enumerate(prepared.jobs):
         _check_count(job, cohort.taken[i], cohort.queries[i])
         planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
-        taken = guarantees.taken(job.plan, cohort.taken[i]).as_json() if job.plan else None
+        rounds = cohort.taken[i] if prepared.federation.copies == 1 else most  # who else holds a record is not asked
+        taken = guarantees.taken(job.plan, rounds).as_json() if job.plan else None
         clients.append(
             ClientRecord(
                 name=job.client,
@@ -497,12 +541,7 @@ def _record(
         metric=prepared.metric,
         scores=scores,
         warnings=_warnings(prepared, given),
-        versions={
-            "prifedsync": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        versions=_versions(),
         device=_device_name(prepared.net.device),
         gradients=prepared.net.way,
         parameters=prepared.net.count,
@@ -558,6 +597,8 @@ def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
         found.append(SINGLE_PRECISION)
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
+    if prepared.federation.copies > 1 and prepared.plans:
+        found.append(f"{OVERLAP}: here up to {prepared.federation.copies}, and the guarantee is composed over so many")
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
@@ -578,6 +619,15 @@ def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Coho
     for i, job in enumerate(prepared.jobs):
         if cohort.taken[i]:  # the others still have the first weights
             write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.personal(i))
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "prifedsync": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _device_name(device: torch.device) -> str:

@@ -41,8 +41,8 @@ TIMED = {  # what `bench` times, in the order of its table
 class View:
     """Shows what `run.train` tells; a context manager."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, quiet: bool, spending: bool = True) -> None:
+        self.console, self.spending = Console(stderr=True), spending  # without ε so far, where it takes longer than a round
         self.quiet, self.live = quiet, self.console.is_terminal and not quiet
         self.planned: dict[object, str] = {}
         self.last, self.spent = 0.0, ""
@@ -74,13 +74,14 @@ class View:
             return
         now, over = time.monotonic(), event.round == event.rounds
         due = now - self.last >= PLAIN_EVERY or over or event.round == 1
-        if due and event.plan is not None:
+        spending = event.plan is not None and self.spending
+        if due and spending:
             simulated = " (a simulation)" if event.seeded else ""
             self.spent = f"ε {up(event.epsilon_so_far() or 0.0, 3)} of {self._planned(event)}{simulated}"
         said = [f"round {event.round} of {event.rounds}", f"{event.participants} clients"]
         said += [f"{name} {_value(score.mean)}" for name, score in (("personal", event.personal),
                  ("released", event.released)) if score]  # fmt: skip
-        said += [self.spent] if event.plan is not None else []
+        said += [self.spent] if spending else []
         if self.live:
             self._bar(event.phase, event.round, event.rounds, " · ".join(said))
         elif due:
@@ -88,6 +89,11 @@ class View:
             print(f"{event.phase}: {', '.join(said)}" + ("" if over else f", {left:.0f} s left"), file=sys.stderr)
         if due:
             self.last = now
+
+    def say(self, text: str) -> None:
+        """A line of its own, above what moves."""
+        if not self.quiet:
+            self.console.print(text, highlight=False, markup=False)
 
     def _planned(self, event: RoundDone) -> str:
         if event.plan not in self.planned:
@@ -126,6 +132,27 @@ def print_record(record: RunRecord, folder: object) -> None:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     if folder is not None:
         console.print(f"run folder: {folder}", highlight=False, soft_wrap=True, markup=False)
+
+
+def print_table(table: Mapping[str, Any], page: object) -> None:
+    """A table of the paper beside what was found, and where the whole page lies."""
+    from .experiments.pages import CERTIFIED, HEADINGS, certified_cells, reached_cells
+
+    console, ran = Console(), dict(table, rows=[row for row in table["rows"] if row["runs"]])
+    planned = "At the rounds planned: what is certified, beside what the paper prints (a limit, no bound)"
+    for title, headings, cells in (
+        (f"{table['title']}: rounds until {table['target']:.0%}", HEADINGS, reached_cells(ran)),
+        (planned, CERTIFIED, certified_cells(ran, "planned")),
+    ):
+        shown = Table(title=title, title_justify="left")
+        for heading in headings:
+            shown.add_column(heading, justify="right", overflow="fold")
+        for row in cells:
+            shown.add_row(*row)
+        console.print(shown)
+    if table.get("sentence"):
+        console.print(table["sentence"], highlight=False)
+    console.print(f"{page} has all of it", highlight=False, soft_wrap=True, markup=False)
 
 
 def print_audit(audit: StepAudit) -> None:

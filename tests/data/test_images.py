@@ -140,6 +140,90 @@ def test_tests_are_official_test_images_with_labels_the_client_has(tmp_path):
     assert not torch.equal(other.clients[0].train.x[:9], found.clients[0].train.x[:9])
 
 
+def numbers_of(records):
+    """Which images these are, from their first pixels."""
+    return (records.x[:, 0, 0, 0] * 0.3081 + 0.1307).mul(255).round().long().tolist()
+
+
+def dirichlet(path, *overrides, beta=0.5, seed=3):
+    changes = ["data.source=mnist", "data.clients=4", "data.partition=dirichlet", "data.records_per_client=15",
+               "data.test_records=12", f"data.concentration={beta}", *overrides]  # fmt: skip
+    return load(config_of("digits", changes, data=path).data, seed)
+
+
+def test_dirichlet_splits_have_exact_sizes_and_copies_as_they_are(tmp_path):
+    write_npz(tmp_path / "mnist.npz")
+    _, labels = grey(TEST, 1)
+    for overlap, seed in ((True, 3), (True, 4), (False, 3)):
+        found = dirichlet(tmp_path, f"data.overlap={str(overlap).lower()}", seed=seed)
+        held = [0] * TRAIN
+        for client in found.clients:
+            train, test = numbers_of(client.train), numbers_of(client.test)
+            assert len(set(train)) == 15
+            assert len(set(test)) == 12
+            assert client.test.y.tolist() == labels[test].tolist()
+            for number in train:
+                held[number] += 1
+        assert found.copies == max(held)
+        assert (found.copies > 1) == overlap
+
+
+def test_dirichlet_tests_follow_the_clients_own_law(tmp_path):
+    """Labels of 600 test images a client are spread as those of its 600 training images, and clients differ."""
+    random = np.random.default_rng(0)
+    arrays = {}
+    for part in ("train", "test"):
+        labels = random.integers(0, 10, 9000).astype(np.uint8)
+        images = np.zeros((9000, 28, 28), np.uint8)
+        arrays |= {f"{part}_images": images, f"{part}_labels": labels}
+    np.savez_compressed(tmp_path / "mnist.npz", **arrays)
+    found = dirichlet(tmp_path, "data.records_per_client=600", "data.test_records=600", "data.overlap=true")
+    shares = [[np.bincount(part.y, minlength=10) / 600 for part in (c.train, c.test)] for c in found.clients]
+    for train, test in shares:
+        spread = np.sqrt(2 * np.maximum(train, 1 / 600) * (1 - train) / 600)
+        assert (abs(train - test) < 5 * spread).all()
+    assert all(abs(shares[0][0] - train).max() > 0.1 for train, _ in shares[1:])
+
+
+def test_a_client_of_one_label_is_tested_on_that_label(tmp_path):
+    write_npz(tmp_path / "mnist.npz")  # six test images a label
+    found = dirichlet(tmp_path, "data.records_per_client=5", "data.clients=3", beta=1e-9)
+    for client in found.clients:
+        (label,) = set(client.train.y.tolist())
+        assert client.test.y.tolist() == [label] * 6  # all there are: other labels have no chance
+
+
+def test_a_dirichlet_split_of_images_is_repeatable(tmp_path):
+    write_npz(tmp_path / "mnist.npz")
+    same(dirichlet(tmp_path), dirichlet(tmp_path))
+    one, other = dirichlet(tmp_path), dirichlet(tmp_path, seed=4)
+    assert not torch.equal(one.clients[0].train.x, other.clients[0].train.x)
+    assert not torch.equal(one.clients[0].test.x, other.clients[0].test.x)
+    assert not any(len(client.test) for client in dirichlet(tmp_path, "data.test_records=0").clients)
+    everything = dirichlet(tmp_path, "data.test_records=1000")
+    assert [len(client.test) for client in everything.clients] == [TEST] * 4
+
+
+@pytest.mark.parametrize(("overlap", "says"), [
+    ("false", "data.clients × data.records_per_client = 324 must be at most the number of records, 80"),
+    ("true", "data.records_per_client = 81 must be at most the number of records, 80"),
+])  # fmt: skip
+def test_more_images_than_there_are(overlap, says, tmp_path):
+    write_npz(tmp_path / "mnist.npz")
+    with pytest.raises(BadValue) as refused:
+        dirichlet(tmp_path, f"data.overlap={overlap}", "data.records_per_client=81")
+    assert says in str(refused.value)
+
+
+def test_sizes_of_images_by_a_dirichlet_law(tmp_path):
+    write_npz(tmp_path / "mnist.npz")
+    found = federation("mnist", tmp_path, "data.partition=quantity")
+    assert sorted(number for client in found.clients for number in numbers_of(client.train)) == list(range(TRAIN))
+    assert found.copies == 1
+    for client in found.clients:
+        assert set(client.test.y.tolist()) <= set(client.train.y.tolist())
+
+
 def test_fashion_is_found_beside_mnist(tmp_path):
     write_idx(tmp_path)
     write_npz(tmp_path / "fashion-mnist.npz", lambda count, seed: grey(count, seed + 7))
@@ -153,9 +237,10 @@ def test_the_folder_may_come_from_the_environment(tmp_path, monkeypatch):
     same(federation("mnist", tmp_path), federation("mnist", None))
     monkeypatch.delenv("PRIFEDSYNC_DATA")
     said = refusal("mnist", None)
-    assert said.startswith('data.path = "" must be given for MNIST')
+    assert said.startswith('data.path = "" is not given, and MNIST could not be downloaded')
+    assert "Not a directory" in said  # conftest's cache: no test downloads by accident
     assert "PRIFEDSYNC_DATA" in said
-    assert "idx files" in said
+    assert IDX["train_images"] in said
 
 
 def test_nothing_there(tmp_path):

@@ -66,6 +66,10 @@ class PrivacyPlan:
             one_round = participating(one_round, self.participation)
         return compose((one_round, self.rounds), tolerance=tolerance).symmetrised()
 
+    def held_by(self, clients: int) -> PrivacyPlan:
+        """The plan about a record that lies with so many clients of this plan: each one's rounds release it anew."""
+        return self.changed(rounds=whole("clients", clients, 1) * self.rounds)
+
     def changed(self, **fields: object) -> PrivacyPlan:
         """A new plan with some fields replaced, of the plan or of its mechanism."""
         own = {key: value for key, value in fields.items() if key in self.__dataclass_fields__}

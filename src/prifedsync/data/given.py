@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .. import named
-from ..fdp.values import BadValue
+from ..fdp.values import BadValue, whole
 from . import labels
 from .arrays import client
 from .federation import Client, Federation, Records, Task, check
@@ -62,10 +63,10 @@ def _array(values: Any, who: str) -> np.ndarray:
 
 def _well_formed(what: str, federation: Federation) -> Federation:
     clients = federation.clients
-    whole = isinstance(clients, (tuple, list)) and isinstance(federation.task, Task)
-    if not whole or not all(
+    sound = isinstance(clients, (tuple, list)) and isinstance(federation.task, Task)
+    if not sound or not all(
         isinstance(c, Client) and isinstance(c.train, Records) and isinstance(c.test, Records) for c in clients
     ):
         rule = "must be of a tuple of Clients, each with train and test Records, and a Task"
         raise BadValue(what, "a Federation", rule, "make it of these")
-    return Federation(tuple(clients), federation.task)
+    return replace(federation, clients=tuple(clients), copies=whole("federation.copies", federation.copies, 1))

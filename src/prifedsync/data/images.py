@@ -1,7 +1,7 @@
 """MNIST, Fashion-MNIST and CIFAR-10, from the files they are published as or from npz archives of the same images.
 
 Nothing pickled is ever loaded. Pixels are scaled by published constants, and a client's test records are drawn from the
-official test images with labels that it has.
+official test images with labels that it has, or by the Dirichlet law that its training records were drawn by.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import torch
 
 from ..fdp.values import BadValue
 from .arrays import read
+from .dirichlet import Law
+from .download import CIFAR10, FASHION_MNIST, MNIST, Remote, cache, fetch
 from .embedded import refuse_descriptions
 from .federation import Client, Federation, Records, Task
 from .folder import unreadable
-from .partition import generator, partitioned, taken
+from .partition import deal, generator, taken
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -56,25 +58,30 @@ class ImageSet:
     folders: tuple[str, ...]
     published: Callable[[Path], Arrays | None]
     wanted: str
+    remote: Remote
 
 
 def load(config: DataConfig, seed: int) -> Federation:
-    """The training images over clients by `data.partition`; each is tested on images with labels it has."""
+    """The training images over clients by `data.partition`, each with test images of its own kind."""
     found, task = IMAGES[config.source], Task("classes", CLASSES)
     refuse_descriptions(config, task)
     arrays = _found(found, config)
     train, test = (_records(found, arrays, part) for part in ("train", "test"))
-    clients = partitioned(config, train, seed)
-    return Federation(
-        tuple(Client(name, mine, _test(name, mine, test, config, seed)) for name, mine in clients.items()), task
-    )
+    dealt = deal(config, train.y.numpy(), seed)
+    clients = []
+    for name, rows in dealt.rows.items():
+        mine, random = taken(train, rows), generator(seed, "test images", name)
+        which = _tests(mine.y.numpy(), test.y.numpy(), config.test_records, dealt.laws.get(name), random)
+        clients.append(Client(name, mine, taken(test, which)))
+    return Federation(tuple(clients), task, dealt.copies)
 
 
-def _test(name: str, mine: Records, test: Records, config: DataConfig, seed: int) -> Records:
-    """Test images drawn, none twice, from those whose label the client has."""
-    having = np.flatnonzero(np.isin(test.y.numpy(), np.unique(mine.y.numpy())))
-    drawn = generator(seed, "test images", name).permutation(having)[: config.test_records]
-    return taken(test, np.sort(drawn))
+def _tests(mine: np.ndarray, test: np.ndarray, wanted: int, law: Law | None, random: np.random.Generator) -> np.ndarray:
+    """Test images, none twice: by the client's law of labels, or any whose label it has."""
+    if law is not None:
+        return law.tests(wanted, test, random)
+    having = np.flatnonzero(np.isin(test, np.unique(mine)))
+    return np.sort(random.permutation(having)[:wanted])
 
 
 def _records(found: ImageSet, arrays: Arrays, part: str) -> Records:
@@ -87,14 +94,21 @@ def _records(found: ImageSet, arrays: Arrays, part: str) -> Records:
 
 
 def _found(found: ImageSet, config: DataConfig) -> Arrays:
-    """The four arrays, from the first place that has them all."""
+    """The four arrays from the folder that is named; where none is, from the cache, downloaded if need be."""
     given = config.path or os.environ.get(FOLDER, "")
-    if not given:
-        raise BadValue(
-            "data.path", '""', f"must be given for {found.title}",
-            f"name the folder with --data or in {FOLDER}; it needs {found.wanted}",
-        )  # fmt: skip
-    path = Path(given)
+    path = Path(given) if given else cache()
+    arrays = _held(found, path)
+    if arrays is None and not given:
+        otherwise = f"name a folder that has it with --data or in {FOLDER}"
+        fetch(found.title, found.remote, path / found.folders[0], otherwise)
+        arrays = _held(found, path)
+    if arrays is None:
+        raise BadValue("data.path", path, f"holds no {found.title}", f"put there {found.wanted}")
+    return arrays
+
+
+def _held(found: ImageSet, path: Path) -> Arrays | None:
+    """The four arrays, from the first place that has them all; None where there is none."""
     if path.is_file():
         return _archive(found, path)
     for folder in (path / name for name in (*found.folders, ".")):
@@ -103,7 +117,7 @@ def _found(found: ImageSet, config: DataConfig) -> Arrays:
         arrays = found.published(folder)
         if arrays is not None:
             return _checked(found, arrays, folder)
-    raise BadValue("data.path", given, f"holds no {found.title}", f"put there {found.wanted}")
+    return None
 
 
 def _archive(found: ImageSet, path: Path) -> Arrays:
@@ -207,15 +221,16 @@ def _rows(path: Path) -> np.ndarray:
 FOUR = "the four idx files, gzipped or not"
 IMAGES = {
     "mnist": ImageSet(
-        "MNIST", (1, 28, 28), (0.1307,), (0.3081,), "mnist.npz", ("mnist", "MNIST/raw"), _idx_files, f"mnist.npz, or {FOUR}"
+        "MNIST", (1, 28, 28), (0.1307,), (0.3081,), "mnist.npz", ("mnist", "MNIST/raw"),
+        _idx_files, f"mnist.npz, or {FOUR}", MNIST,
     ),
     "fashion-mnist": ImageSet(
         "Fashion-MNIST", (1, 28, 28), (0.2860,), (0.3530,), "fashion-mnist.npz", ("fashion-mnist", "FashionMNIST/raw"),
-        _idx_files, f"fashion-mnist.npz, or {FOUR} in a folder fashion-mnist",
+        _idx_files, f"fashion-mnist.npz, or {FOUR} in a folder fashion-mnist", FASHION_MNIST,
     ),
     "cifar10": ImageSet(
         "CIFAR-10", (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), "cifar10.npz",
         ("cifar10", "cifar-10-batches-bin"), _binary_files,
-        "cifar10.npz, or the six .bin files of the binary version (never the pickled one)",
+        "cifar10.npz, or the six .bin files of the binary version (never the pickled one)", CIFAR10,
     ),
 }  # fmt: skip

@@ -61,14 +61,17 @@ def jobs_of(
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         try:
-            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, margin))
+            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, federation.copies, margin))
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
+    if federation.copies > 1 and len({job.plan for job in jobs}) > 1:
+        rule = "is accounted where all clients have one plan, and these differ"
+        raise BadValue("data.overlap", "true", rule, "leave [clients] out, or set data.overlap = false")
     return jobs
 
 
-def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Margin) -> Job:
+def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int, margin: Margin) -> Job:
     private, local = config.privacy, config.local
 
     rule = rule_of(config)
@@ -110,7 +113,7 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, margin: Mar
             neighbours=Neighbours(private.neighbours),
         )  # fmt: skip
         if noise is None:
-            plan = _calibrated(plan, _target(config))
+            plan = _calibrated(plan.held_by(copies), _target(config)).changed(rounds=config.rounds)
     optimiser = Optimiser(
         name=either(own.optimiser, local.optimiser),
         learning_rate=either(own.learning_rate, local.learning_rate),

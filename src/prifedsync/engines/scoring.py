@@ -161,19 +161,21 @@ class Scorer:
 
     def _together(self, records: int) -> int:
         """How many models are stacked, each with so many records."""
-        if not self._can_stack:
-            return 1
         weights = 2 * self.net.count * self.net.dtype.itemsize  # as they came, and stacked
         fit = self.memory // (weights + records * self._record_bytes)
         return fit if fit >= FEWEST else 1
 
     def _outputs(self, weights: Tensor, places: Tensor) -> Tensor:
-        """What stacked models answer, each to records of its own [C, T] or all to the same [T]: [C, T, …]."""
+        """What models answer, each to records of its own [C, T] or all to the same [T]: [C, T, …]."""
         with torch.no_grad():
-            if len(weights) > 1:
+            if len(weights) > 1 and self._can_stack:
                 return self._stacked(weights, self.x[places])
-            pieces = places.flatten().split(max(1, self.memory // self._record_bytes))
-            return torch.cat([self.net.outputs(weights[0], self.x[piece]) for piece in pieces]).unsqueeze(0)
+            rows = places.expand(len(weights), places.shape[-1])
+            return torch.stack([self._one_model(*each) for each in zip(weights, rows, strict=True)])
+
+    def _one_model(self, weights: Tensor, places: Tensor) -> Tensor:
+        pieces = places.split(max(1, self.memory // self._record_bytes))
+        return torch.cat([self.net.outputs(weights, self.x[piece]) for piece in pieces])
 
     def _stacked(self, weights: Tensor, x: Tensor) -> Tensor:
         shared = x.dim() == self.x.dim()
@@ -182,8 +184,11 @@ class Scorer:
 
     @cached_property
     def _can_stack(self) -> bool:
-        """Whether stacked models answer a few records as they do one after another; not every module can be mapped."""
-        if self.net.way == "loop":
+        """Whether stacked models answer a few records as they do one after another; not every module can be mapped.
+
+        On a GPU convolutions go one after another: the library's kernels for one model are a lot faster than its kernels
+        for many, and the host queues them while the round's steps are still running."""
+        if self.net.way == "loop" or (self.net.device.type == "cuda" and self.net.convolves):
             return False
         start = self.net.initial()
         spread = torch.randn(2, len(start), generator=torch.Generator().manual_seed(0), dtype=start.dtype)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,7 @@ class Net:
         self._tapped: dict[str, nn.Module] = {}  # layers with a rule
         self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
         self._unfolded: set[str] = set()  # convolutions that are products of patches
+        self._answers = False  # while only outputs are computed
         self.module.to(device="cpu", dtype=torch.float64)
         if not len(x):
             raise BadValue("records", 0, "are too few to inspect a model with")
@@ -140,10 +141,12 @@ class Net:
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """What the model answers, dropout off: [P], [B, …] → [B, …]."""
         self.module.eval()
+        self._answers = True
         try:
             answered: Tensor = functional_call(self.module, self.named(flat), (x,))
             return answered
         finally:
+            self._answers = False
             self.module.train()
             for layer in self._fixed:
                 layer.eval()
@@ -192,7 +195,14 @@ class Net:
         outputs = functional_call(self.module, given, (x.to(self._compute) if x.is_floating_point() else x,))
         return self.loss(outputs.float() if self._compute == torch.bfloat16 else outputs, y)
 
+    @property
+    def convolves(self) -> bool:
+        return any(isinstance(layer, (nn.Conv1d, nn.Conv2d)) for layer in self.module.modules())
+
     def _convolve(self, name: str, layer: nn.Conv1d | nn.Conv2d, a: Tensor) -> Tensor:
+        if self._answers:  # one model, of which nothing but the outputs is wanted
+            plain: Tensor = cast(Any, type(layer)).forward(layer, a)
+            return plain
         unfolded = layers.patches(layer, a)
         if self._tape:
             self._tape.patches[name] = unfolded

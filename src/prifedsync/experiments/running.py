@@ -1,0 +1,131 @@
+"""Runs of experiments, kept by what was run: one that is finished is not run again, one that was stopped goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..accounting import PrivacyPlan
+from ..config import Config, as_mapping
+from ..fdp import BadValue
+from ..record import plan_as_json, plan_from_json
+from ..run import RoundDone, Trace, Watch, trace
+
+VERSION = 1  # of the files below
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: mean accuracy of the clients' own models and of the global one, round by round."""
+
+    config: dict[str, Any]
+    personal: list[float]
+    released: list[float]
+    plan: dict[str, Any] | None
+    copies: int
+    seconds: float  # of the last sitting
+    device: str
+    versions: dict[str, str]
+    version: int = VERSION
+
+    @property
+    def privacy_plan(self) -> PrivacyPlan | None:
+        return plan_from_json(self.plan) if self.plan else None
+
+    def reached(self, target: float) -> int | None:
+        """The first round after which the clients' own models are that good."""
+        return next((round for round, value in enumerate(self.personal, start=1) if value >= target), None)
+
+
+class Runs:
+    """A folder of finished runs. What a run is kept by is its config, without where it ran and where the data lay."""
+
+    def __init__(self, folder: Path, watch: Watch = lambda event: None, told: Callable[[str], None] = lambda text: None):
+        self.folder, self.watch, self.told = folder, watch, told
+
+    def private(self, config: Config, target: float, title: str) -> Run:
+        """Until the target is reached, or for all rounds planned."""
+
+        def reached(done: RoundDone) -> bool:
+            return done.personal is not None and done.personal.mean is not None and done.personal.mean >= target
+
+        _check(config)
+        return self._run(config, _until(config, target), title, reached)
+
+    def open(self, config: Config, rounds: int, title: str) -> Run:
+        """The same without privacy, for at least so many rounds; a longer run of the same begins with a shorter one."""
+        bare = config.changed(**{"privacy.mechanism": "none", "rounds": rounds})
+        if bare.local.schedule == "cosine":  # except here, where the last round decides about the first
+            return self._run(bare, {"rounds": rounds}, title)
+        return self._run(bare, {}, title, at_least=rounds)
+
+    def finished(self, config: Config, target: float) -> Run | None:
+        """The private run, if there is one."""
+        return self._read(self._path(config, _until(config, target)))
+
+    def _run(
+        self, config: Config, more: dict[str, Any], title: str, until: Callable[[RoundDone], bool] = lambda done: False,
+        at_least: int = 0,
+    ) -> Run:  # fmt: skip
+        path = self._path(config, more)
+        found = self._read(path)
+        if found and len(found.personal) >= at_least:
+            return found
+        self.told(title)
+        begun = time.perf_counter()
+        work = self.folder / "unfinished" / f"{path.stem}-{config.rounds}"
+        work.mkdir(parents=True, exist_ok=True)
+        found = _kept(config, trace(config, work, until=until, watch=self.watch), time.perf_counter() - begun)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(".new")
+        written.write_text(json.dumps(asdict(found), allow_nan=False) + "\n", encoding="utf-8")
+        written.replace(path)
+        shutil.rmtree(work)
+        return found
+
+    def _path(self, config: Config, more: dict[str, Any]) -> Path:
+        what = {key: value for key, value in as_mapping(config).items() if key not in ("performance", "rounds")}
+        what["data"] = {key: value for key, value in what["data"].items() if key != "path"}
+        digest = hashlib.sha256(json.dumps([what, more, VERSION], sort_keys=True).encode()).hexdigest()
+        return self.folder / "runs" / f"{config.data.source}-{'private' if 'target' in more else 'open'}-{digest[:16]}.json"
+
+    def _read(self, path: Path) -> Run | None:
+        try:
+            return Run(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise BadValue("out", path, f"cannot be read: {error}", "remove that file, and it is run again") from None
+
+
+def _until(config: Config, target: float) -> dict[str, Any]:
+    return {"target": target, "rounds": config.rounds}
+
+
+def _check(config: Config) -> None:
+    """Refuse what leaves nothing to compare."""
+    if config.evaluate_every != 1:
+        raise BadValue("evaluate_every", config.evaluate_every, "must be 1: rounds are counted until a score is reached")
+    if not config.data.test_records:
+        raise BadValue("data.test_records", 0, "must be at least 1: rounds are counted until a score is reached")
+    if config.privacy.mechanism != "noisy-steps":
+        raise BadValue("privacy.mechanism", config.privacy.mechanism, "must be noisy-steps, as in the paper")
+
+
+def _kept(config: Config, traced: Trace, seconds: float) -> Run:
+    return Run(
+        config=as_mapping(config),
+        personal=[line["personal"]["mean"] for line in traced.rounds],
+        released=[line["released"]["mean"] for line in traced.rounds],
+        plan=plan_as_json(traced.plan) if traced.plan else None,
+        copies=traced.copies,
+        seconds=seconds,
+        device=traced.device,
+        versions=traced.versions,
+    )
