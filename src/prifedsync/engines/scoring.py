@@ -84,7 +84,7 @@ def scores(metric: str, outputs: Tensor, y: Tensor, sizes: Sequence[int]) -> Ten
     """
     finite = torch.isfinite(outputs).reshape(len(y), -1).all(1)
     if metric in MEANS:
-        counts = torch.tensor(sizes, device=y.device)
+        counts = torch.tensor(sizes).to(y.device, non_blocking=True)
         values = torch.where(finite, MEANS[metric](outputs, y), math.nan)
         means = torch.segment_reduce(values, "sum", lengths=counts, unsafe=True) / counts  # unsafe: without a wait
         return means.sqrt() if metric == "rmse" else means
@@ -124,7 +124,8 @@ class Scorer:
             sizes = [self.sizes[i] for i in group]
             last = torch.tensor(sizes).unsqueeze(1) - 1
             within = torch.arange(max(sizes)).expand(len(group), -1).minimum(last)  # padding repeats the last record
-            places = (self.starts[group].unsqueeze(1) + within).to(self.x.device)
+            # not waited for: the round's steps may still be running, and everything here is queued behind them
+            places = (self.starts[group].unsqueeze(1) + within).to(self.x.device, non_blocking=True)
             outputs = self._outputs(torch.stack([model(i) for i in group]), places)
             rows = zip(outputs, self.y[places], sizes, strict=True)
             out, y = zip(*((out[:size], y[:size]) for out, y, size in rows), strict=True)
@@ -167,7 +168,7 @@ class Scorer:
 
     def _outputs(self, weights: Tensor, places: Tensor) -> Tensor:
         """What models answer, each to records of its own [C, T] or all to the same [T]: [C, T, …]."""
-        with torch.no_grad():
+        with torch.no_grad(), self.net.exact():
             if len(weights) > 1 and self._can_stack:
                 return self._stacked(weights, self.x[places])
             rows = places.expand(len(weights), places.shape[-1])
