@@ -289,6 +289,9 @@ def reproduce(
         "reproduction"
     ),
     overrides: Overrides = None,
+    finished_only: Annotated[
+        bool, typer.Option("--finished-only", help="Run nothing: put together what is finished.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """The paper's tables and figures; what is finished is not run again, what was interrupted goes on."""
@@ -301,11 +304,11 @@ def reproduce(
     numbers = None if rows is None else _counts("rows", rows)
     if numbers is not None and what not in TABLES:
         raise BadValue("rows", rows, f"cannot go with {what}", f"name one table: {', '.join(TABLES)}")
-    asked = Asked(numbers, _counts("seeds", seeds), tuple(overrides or ()), data, device)
+    asked = Asked(numbers, tuple(dict.fromkeys(_counts("seeds", seeds))), tuple(overrides or ()), data, device)
     found: dict[str, Any] = {}
     try:
         with View(quiet=as_json, spending=False) as view:
-            runs = Runs(out, view, view.say)
+            runs = Runs(out, view, view.say, finished_only)
             for name in TABLES if what == "all" else (what,) if what in TABLES else ():
                 found[name] = _table(name, asked, runs, out)
             pictures = _pictures(asked, runs, out / "figures") if what in ("figures", "all") else []

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -141,14 +142,15 @@ def print_table(table: Mapping[str, Any], page: object) -> None:
     console, ran = Console(), dict(table, rows=[row for row in table["rows"] if row["runs"]])
     planned = "At the rounds planned: what is certified, beside what the paper prints (a limit, no bound)"
     for title, headings, cells in (
-        (f"{table['title']}: rounds until {table['target']:.0%}", HEADINGS, reached_cells(ran)),
+        (f"{table['title']}: rounds until {table['target']:.0%}", HEADINGS[:-1], reached_cells(ran)),
         (planned, CERTIFIED, certified_cells(ran, "planned")),
     ):
-        shown = Table(title=title, title_justify="left")
-        for heading in headings:
-            shown.add_column(heading, justify="right", overflow="fold")
+        shown = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
+        for at, heading in enumerate(headings):
+            widest = max((len(row[at]) for row in cells), default=0)  # numbers stay whole, headings may be broken
+            shown.add_column(heading, justify="right", min_width=widest, overflow="fold")
         for row in cells:
-            shown.add_row(*row)
+            shown.add_row(*row[: len(headings)])
         console.print(shown)
     if table.get("sentence"):
         console.print(table["sentence"], highlight=False)

@@ -57,8 +57,9 @@ def figures(asked: Asked, runs: Runs) -> Iterator[Figure]:
     """Each figure as soon as the rows it shows are there; those that are not are run. Twins are not shown."""
     for figure in declared():
         experiment = replace(Experiment.named(figure.table), twins=False)
-        wanted = replace(asked, rows=tuple(map(int, figure.rows)))
-        yield _figure(figure, experiment, run_rows(experiment, wanted, runs))
+        pairs = run_rows(experiment, replace(asked, rows=tuple(map(int, figure.rows))), runs)
+        if all(pairs.values()):  # not so where only finished runs are wanted
+            yield _figure(figure, experiment, pairs)
 
 
 def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair]]) -> Figure:
@@ -67,8 +68,8 @@ def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair
         for group, (row, label) in enumerate(figure.rows.items())
         for kind in figure.kinds
     )
-    seeds = ", ".join(str(pair.seed) for pair in next(iter(pairs.values())))
-    note = f"Noisy Adam, batches of a fixed size; each run ends at {experiment.target:.0%}. Seeds {seeds}."
+    seeds = [str(pair.seed) for pair in next(iter(pairs.values()))]
+    note = f"Noisy Adam, batches of a fixed size; each run ends at {experiment.target:.0%}. Seed{"s" * (len(seeds) > 1)} {", ".join(seeds)}."
     return Figure(figure.name, figure.title, experiment.target, lines, note)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..accounting import PrivacyPlan
-from ..config import Config, as_mapping
+from ..config import Config, as_mapping, from_mapping
 from ..fdp import BadValue
 from ..record import plan_as_json, plan_from_json
 from ..run import RoundDone, Trace, Watch, trace
@@ -43,40 +43,41 @@ class Run:
         return next((round for round, value in enumerate(self.personal, start=1) if value >= target), None)
 
 
+@dataclass(frozen=True)
 class Runs:
     """A folder of finished runs. What a run is kept by is its config, without where it ran and where the data lay."""
 
-    def __init__(self, folder: Path, watch: Watch = lambda event: None, told: Callable[[str], None] = lambda text: None):
-        self.folder, self.watch, self.told = folder, watch, told
+    folder: Path
+    watch: Watch = lambda event: None
+    told: Callable[[str], None] = lambda title: None  # what is run next
+    only_finished: bool = False  # run nothing, give what is there
 
-    def private(self, config: Config, target: float, title: str) -> Run:
+    def private(self, config: Config, target: float, title: str) -> Run | None:
         """Until the target is reached, or for all rounds planned."""
 
         def reached(done: RoundDone) -> bool:
             return done.personal is not None and done.personal.mean is not None and done.personal.mean >= target
 
         _check(config)
-        return self._run(config, _until(config, target), title, reached)
+        return self._run(config, {"target": target, "rounds": config.rounds}, title, reached)
 
-    def open(self, config: Config, rounds: int, title: str) -> Run:
+    def open(self, config: Config, rounds: int, title: str) -> Run | None:
         """The same without privacy, for at least so many rounds; a longer run of the same begins with a shorter one."""
         bare = config.changed(**{"privacy.mechanism": "none", "rounds": rounds})
         if bare.local.schedule == "cosine":  # except here, where the last round decides about the first
             return self._run(bare, {"rounds": rounds}, title)
         return self._run(bare, {}, title, at_least=rounds)
 
-    def finished(self, config: Config, target: float) -> Run | None:
-        """The private run, if there is one."""
-        return self._read(self._path(config, _until(config, target)))
-
     def _run(
         self, config: Config, more: dict[str, Any], title: str, until: Callable[[RoundDone], bool] = lambda done: False,
         at_least: int = 0,
-    ) -> Run:  # fmt: skip
+    ) -> Run | None:  # fmt: skip
         path = self._path(config, more)
         found = self._read(path)
         if found and len(found.personal) >= at_least:
             return found
+        if self.only_finished:
+            return None
         self.told(title)
         begun = time.perf_counter()
         work = self.folder / "unfinished" / f"{path.stem}-{config.rounds}"
@@ -90,9 +91,7 @@ class Runs:
         return found
 
     def _path(self, config: Config, more: dict[str, Any]) -> Path:
-        what = {key: value for key, value in as_mapping(config).items() if key not in ("performance", "rounds")}
-        what["data"] = {key: value for key, value in what["data"].items() if key != "path"}
-        digest = hashlib.sha256(json.dumps([what, more, VERSION], sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([_told(config), more, VERSION], sort_keys=True).encode()).hexdigest()
         return self.folder / "runs" / f"{config.data.source}-{'private' if 'target' in more else 'open'}-{digest[:16]}.json"
 
     def _read(self, path: Path) -> Run | None:
@@ -104,8 +103,20 @@ class Runs:
             raise BadValue("out", path, f"cannot be read: {error}", "remove that file, and it is run again") from None
 
 
-def _until(config: Config, target: float) -> dict[str, Any]:
-    return {"target": target, "rounds": config.rounds}
+def _told(config: Config) -> dict[str, Any]:
+    """What makes a run another run. Defaults are left out, so that a field added later changes no name."""
+    given, defaults = _without_place(config), as_mapping(from_mapping({"privacy": {"mechanism": "none"}}))
+    return {
+        name: {key: v for key, v in value.items() if v != defaults[name].get(key)} if isinstance(value, dict) else value
+        for name, value in given.items()
+        if name not in ("performance", "rounds")
+    }
+
+
+def _without_place(config: Config) -> dict[str, Any]:
+    """The config, but for where the data lay."""
+    mapping = as_mapping(config)
+    return mapping | {"data": mapping["data"] | {"path": ""}}
 
 
 def _check(config: Config) -> None:
@@ -120,9 +131,9 @@ def _check(config: Config) -> None:
 
 def _kept(config: Config, traced: Trace, seconds: float) -> Run:
     return Run(
-        config=as_mapping(config),
-        personal=[line["personal"]["mean"] for line in traced.rounds],
-        released=[line["released"]["mean"] for line in traced.rounds],
+        config=_without_place(config),
+        personal=[round(line["personal"]["mean"], 9) for line in traced.rounds],
+        released=[round(line["released"]["mean"], 9) for line in traced.rounds],
         plan=plan_as_json(traced.plan) if traced.plan else None,
         copies=traced.copies,
         seconds=seconds,

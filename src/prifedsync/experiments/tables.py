@@ -13,6 +13,7 @@ from ..accounting import NoisySteps, PrivacyPlan, Sampling
 from ..accounting.paper import mu_weak
 from ..accounting.statement import ALPHA_MIN, bracket, finite
 from ..config import Config
+from ..fdp.values import whole
 from .declared import Experiment, Row
 from .running import Run, Runs
 
@@ -43,30 +44,37 @@ class Asked:
         return experiment.config(row, seed, self.overrides, self.data, self.device)
 
     def chosen(self, experiment: Experiment) -> list[Row]:
+        last = len(experiment.rows)
+        for number in self.rows or ():
+            whole("rows", number, 1, last, remedy=f"{experiment.name} has rows 1 to {last}")
         return [row for row in experiment.rows if self.rows is None or row.number in self.rows]
 
 
 def run(experiment: Experiment, asked: Asked, runs: Runs) -> dict[int, list[Pair]]:
     """Every row asked for, then the twins: rows that differ in their noise alone share one, as long as the longest."""
-    rows, found = asked.chosen(experiment), {}
+    rows = asked.chosen(experiment)
+    found: dict[tuple[int, int], Run] = {}
     for row in rows:
-        for at, seed in enumerate(asked.seeds):
+        for seed in asked.seeds:
             title = f"{experiment.name} row {row.number} of {len(experiment.rows)}, seed {seed}"
-            found[row.number, at] = runs.private(asked.config(experiment, row, seed), experiment.target, title)
+            private = runs.private(asked.config(experiment, row, seed), experiment.target, title)
+            if private:
+                found[row.number, seed] = private
     pairs: dict[int, list[Pair]] = {row.number: [] for row in rows}
     for row in rows:
-        for at, seed in enumerate(asked.seeds):
-            twin = None
-            if experiment.twins:
-                alike = [other for other in rows if _without_noise(experiment, row) == _without_noise(experiment, other)]
-                longest = max(len(found[other.number, at].personal) for other in alike)
-                title = f"{experiment.name} row {row.number} without privacy, seed {seed}"
-                twin = runs.open(asked.config(experiment, row, seed), longest, title)
-            pairs[row.number].append(Pair(seed, found[row.number, at], twin))
+        alike = [other.number for other in rows if _without_noise(other) == _without_noise(row)]
+        for seed in asked.seeds:
+            if (row.number, seed) in found:
+                twin = None
+                if experiment.twins:
+                    longest = max(len(found[number, seed].personal) for number in alike if (number, seed) in found)
+                    title = f"{experiment.name} row {row.number} without privacy, seed {seed}"
+                    twin = runs.open(asked.config(experiment, row, seed), longest, title)
+                pairs[row.number].append(Pair(seed, found[row.number, seed], twin))
     return pairs
 
 
-def _without_noise(experiment: Experiment, row: Row) -> dict[str, Any]:
+def _without_noise(row: Row) -> dict[str, Any]:
     return {key: value for key, value in row.values.items() if not key.startswith("privacy.")}
 
 
