@@ -68,8 +68,8 @@ def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair
         for group, (row, label) in enumerate(figure.rows.items())
         for kind in figure.kinds
     )
-    seeds = [str(pair.seed) for pair in next(iter(pairs.values()))]
-    note = f"Noisy Adam, batches of a fixed size; each run ends at {experiment.target:.0%}. Seed{"s" * (len(seeds) > 1)} {", ".join(seeds)}."
+    seeds = " and ".join(str(pair.seed) for pair in next(iter(pairs.values())))
+    note = f"Noisy Adam, batches of a fixed size; each run ends at {experiment.target:.0%}. Seed: {seeds}."
     return Figure(figure.name, figure.title, experiment.target, lines, note)
 
 
