@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prifedsync import config as room
-from prifedsync.config import EMBEDDED, ClientConfig, Config, DataConfig, as_mapping, from_mapping, load, preset_names, to_toml
+from prifedsync.config import (
+    EMBEDDED,
+    ClientConfig,
+    Config,
+    DataConfig,
+    as_mapping,
+    from_mapping,
+    load,
+    preset_names,
+    to_toml,
+)
 from prifedsync.fdp.values import BadValue
 
 SECTIONS = [thing for thing in vars(room).values() if isinstance(thing, type) and is_dataclass(thing)]

@@ -187,11 +187,10 @@ def trace(
     ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
     """
     with _claimed(Path(folder), new=False) as folder:
-        planned = to_toml(config).encode()
-        if (folder / CONFIG).is_file() and (folder / CONFIG).read_bytes() != planned:
-            raise BadValue("folder", folder, "holds the rounds of another config", "remove it, or name another")
-        write_file(folder / CONFIG, planned)
-        prepared = prepare(config, watch=watch)
+        if (folder / RECORD).is_file():
+            raise BadValue("folder", folder, "holds a finished run", "name another")
+        prepared = prepare(config, watch=watch)  # a checkpoint of other plans or records is refused when it is loaded
+        write_file(folder / CONFIG, to_toml(config).encode())
         _rounds(prepared, folder, watch, until)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = _device_name(prepared.net.device)

@@ -1,0 +1,164 @@
+"""The tables' numbers, from runs that were made up: rounds, accuracies, twins, and costs on their safe side."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from prifedsync.accounting import NoisySteps, PrivacyPlan, Sampling
+from prifedsync.experiments.declared import Experiment
+from prifedsync.experiments.pages import CERTIFIED, certified_cells, markdown, reached_cells
+from prifedsync.experiments.running import Run, Runs
+from prifedsync.experiments.tables import STOPPED, TOLERANCE, Asked, Pair, assembled, run
+from prifedsync.fdp import BadValue
+from prifedsync.record import plan_as_json
+
+from .settings import QUICK, write_mnist
+
+FEW = Asked(rows=(1,), overrides=("rounds=6",))
+
+
+def plan_of(rounds=6, participation=1.0, **steps):
+    given = {"noise_multiplier": 2.0, "records": 600, "batch": 16, "local_steps": 38, "sampling": Sampling.FIXED} | steps
+    return PrivacyPlan(mechanism=NoisySteps(**given), rounds=rounds, participation=participation)
+
+
+def made_up(personal, released=None, plan=None, copies=1):
+    plan = plan_as_json(plan) if plan else None
+    return Run({}, personal, released or [0.5] * len(personal), plan, copies, 10.0, "a device", {"torch": "9"})
+
+
+def few(pairs, asked=FEW, table="table1"):
+    experiment = replace(Experiment.named(table), rows=Experiment.named(table).rows[:1])
+    return assembled(experiment, asked, {1: pairs})
+
+
+def close(upper, bound):
+    """An upper end that is one, and no more than the tables' tolerance above the best there is."""
+    assert bound.lower <= upper <= bound.upper + 2 * TOLERANCE
+
+
+def test_rounds_accuracies_and_the_twin_are_those_of_the_round_that_passed():
+    private = made_up([0.2, 0.91, 0.95], [0.1, 0.3, 0.4], plan_of())
+    twin = made_up([0.3, 0.97, 0.99], [0.2, 0.6, 0.7])
+    (row,) = few([Pair(0, private, twin)])["rows"]
+    (found,) = row["runs"]
+    assert (found["rounds"], found["reached"]) == (2, True)
+    assert (found["accuracy"], found["global"]) == (91.0, 30.0)
+    assert (found["nonprivate"], found["nonprivate_global"]) == (97.0, 60.0)
+    assert (row["rounds"], row["rounds_over_paper"]) == (2, 2 / 93)
+    assert found["at_these_rounds"]["kind"] == STOPPED
+    assert found["at_these_rounds"]["rounds"] == 2
+
+
+def test_what_never_passed_is_shown_so():
+    table = few([Pair(0, made_up([0.2, 0.5], None, plan_of()), None)])
+    (row,) = table["rows"]
+    assert (row["rounds"], row["rounds_over_paper"], row["runs"][0]["reached"]) == (None, None, False)
+    assert reached_cells(table)[0][4] == "> 2"
+
+
+def test_several_seeds_give_the_median_and_each_number():
+    pairs = [Pair(seed, made_up([0.1] * n + [0.9], None, plan_of()), None) for seed, n in ((0, 3), (1, 1), (2, 2))]
+    table = few(pairs, replace(FEW, seeds=(0, 1, 2)))
+    assert table["rows"][0]["rounds"] == 3
+    assert reached_cells(table)[0][4] == "4, 2, 3"
+    short = few([*pairs[:2], Pair(2, made_up([0.1], None, plan_of()), None)], replace(FEW, seeds=(0, 1, 2)))
+    assert short["rows"][0]["rounds"] is None  # one that never passed has no place among the others
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_costs_are_the_certified_ones(participation):
+    plan = plan_of(participation=participation)
+    (row,) = few([Pair(0, made_up([0.9], None, plan), None)])["rows"]
+    for which, rounds in ((row["planned"], 6), (row["runs"][0]["at_these_rounds"], 1)):
+        assert which["rounds"] == rounds
+        for sampling in Sampling:
+            mine = plan.changed(rounds=rounds, sampling=sampling)
+            found = which[sampling.value]
+            close(found["epsilon"]["upper"], mine.guarantee().epsilon(1e-5))
+            close(found["mu"]["upper"], mine.guarantee().mu(1e-5))
+            close(found["worst_case_participation"]["epsilon"]["upper"], mine.guarantee("adversarial").epsilon(1e-5))
+
+
+def test_the_plan_that_ran_is_accounted_not_the_one_declared():
+    """With its own number of records and its margin for rounding."""
+    (row,) = few([Pair(0, made_up([0.9], None, plan_of(records=100, clip_margin=0.1)), None)])["rows"]
+    assert row["records"] == 100
+    assert (
+        row["planned"]["fixed"]["epsilon"]["upper"] == plan_of(records=100, clip_margin=0.1).guarantee().epsilon(1e-5).upper
+    )
+
+
+def test_a_record_that_many_clients_hold_is_composed_over_them():
+    table = few([Pair(0, made_up([0.9], None, plan_of(), copies=3), None)])
+    (row,) = table["rows"]
+    assert row["copies"] == 3
+    held = row["planned_for_a_record_that_many_hold"]
+    close(held["fixed"]["epsilon"]["upper"], plan_of(rounds=18).guarantee().epsilon(1e-5))
+    assert "up to 3 clients" in markdown(table, "")
+    assert "up to" not in markdown(few([Pair(0, made_up([0.9], None, plan_of()), None)]), "")
+
+
+def test_printed_costs_are_never_below_the_certified_ones():
+    plan = plan_of(rounds=7, participation=0.5, noise_multiplier=1.3)
+    table = few([Pair(0, made_up([0.9], None, plan), None)], Asked(rows=(1,), overrides=("rounds=7",)))
+    (cells,), cost = certified_cells(table, "planned"), table["rows"][0]["planned"]
+    printed = dict(zip(CERTIFIED[5:], cells[5:], strict=False))
+    assert float(cells[5]) >= cost["fixed"]["mu"]["upper"]
+    assert float(cells[6]) >= cost["fixed"]["epsilon"]["upper"]
+    assert float(cells[7]) >= cost["poisson"]["mu"]["upper"]
+    assert float(cells[8]) >= cost["poisson"]["epsilon"]["upper"]
+    assert float(printed["others choose, fixed: ε ≤"]) >= cost["fixed"]["worst_case_participation"]["epsilon"]["upper"]
+    assert float(cells[6]) < 1.001 * cost["fixed"]["epsilon"]["upper"]
+
+
+def test_the_page_never_calls_the_limit_a_guarantee():
+    text = markdown(few([Pair(0, made_up([0.9], None, plan_of()), None)]), "prifedsync reproduce table1")
+    assert "no bound" in text
+    assert "a stop that depends on the data" in text
+    assert "`prifedsync reproduce table1`" in text
+    assert all(
+        len(line.split("|")) == len(CERTIFIED) + 2 for line in text.splitlines() if re.match(r"\| 1 \| 1 \| 16 \| 6 ", line)
+    )
+
+
+def test_the_sentence_of_table_2_from_the_papers_own_rounds():
+    """0.83 × the μ for 1.39 × the samples, after 2.78 × the iterations."""
+    experiment = Experiment.named("table2")
+    pairs = {}
+    for row in experiment.rows:
+        config = experiment.config(row, 0)
+        plan = plan_of(
+            config.rounds, 0.5, batch=config.local.batch, local_steps=config.local.local_steps,
+            noise_multiplier=config.privacy.noise_multiplier,
+        )  # fmt: skip
+        pairs[row.number] = [Pair(0, made_up([0.1] * (int(row.paper["rounds"]) - 1) + [0.9], None, plan), None)]
+    sentence = assembled(experiment, Asked(), pairs)["sentence"]
+    assert "the paper's μ is 0.83 × that of B = 16" in sentence
+    assert "after 2.78 × the iterations and 1.39 × the samples" in sentence
+    assert assembled(experiment, Asked(), {number: pairs[number] for number in (1, 2)})["sentence"] is None
+
+
+@pytest.mark.parametrize("rows", [(0,), (10,), (1, 99)])
+def test_rows_that_are_not_there_are_refused(rows, tmp_path):
+    with pytest.raises(BadValue, match="rows 1 to 9"):
+        run(Experiment.named("table1"), Asked(rows=rows), Runs(tmp_path, only_finished=True))
+
+
+def test_rows_of_one_participation_share_a_twin_as_long_as_the_longest(tmp_path):
+    """Three rows, one run without privacy; each row reads it after its own number of rounds."""
+    data, told = write_mnist(tmp_path / "data"), []
+    experiment = replace(Experiment.named("table1"), target=0.75)
+    asked = Asked(rows=(1, 2, 3), overrides=QUICK, data=data, device="cpu")
+    pairs = run(experiment, asked, Runs(tmp_path / "out", told=told.append))
+    assert len([title for title in told if "without privacy" in title]) == 1
+    assert len(told) == 4
+    lengths = [len(pairs[number][0].private.personal) for number in (1, 2, 3)]
+    assert all(pairs[number][0].twin == pairs[1][0].twin for number in (2, 3))
+    assert len(pairs[1][0].twin.personal) == max(lengths)
+
+
+def test_only_what_is_finished(tmp_path):
+    experiment = Experiment.named("table1")
+    assert run(experiment, FEW, Runs(tmp_path, only_finished=True)) == {1: []}

@@ -1,0 +1,57 @@
+"""The rounds alone, for experiments: ended by a score, gone on with, and the run that `train` would have been."""
+
+import json
+
+import pytest
+
+from prifedsync.config import load
+from prifedsync.fdp import BadValue
+from prifedsync.run import trace, train
+
+FEW = ("rounds=5", "data.clients=3", "performance.checkpoint_seconds=0", "compare=[]")
+
+
+@pytest.fixture
+def config():
+    return load("digits-paper", [*FEW, "data.shards_per_client=2"])
+
+
+def test_the_rounds_are_those_of_a_whole_run(config, tmp_path):
+    train(config, out=tmp_path / "whole")
+    found = trace(config, tmp_path / "trace")
+    lines = (tmp_path / "whole" / "rounds.jsonl").read_text().splitlines()
+    assert found.rounds == [json.loads(line) for line in lines]
+    assert found.plan.rounds == 5
+    assert found.copies == 1
+    assert found.versions["prifedsync"]
+    assert not (tmp_path / "trace" / "models").exists()
+    assert not (tmp_path / "trace" / "record.json").exists()
+
+
+def test_it_ends_where_it_is_told_to(config, tmp_path):
+    whole = trace(config, tmp_path / "whole")
+    part = trace(config, tmp_path / "part", until=lambda done: done.round == 2)
+    assert part.rounds == whole.rounds[:2]
+    assert part.plan == whole.plan  # of all rounds planned: the stop depended on what was seen
+
+
+def test_it_goes_on_with_another_way_of_running_it_but_not_with_another_plan(config, tmp_path):
+    whole = trace(config, tmp_path / "whole")
+
+    def dies(event):
+        if getattr(event, "round", None) == 4:
+            raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        trace(config, tmp_path / "part", watch=dies)
+    with pytest.raises(BadValue, match="other plans"):
+        trace(config.changed(**{"privacy.noise_multiplier": 1.0}), tmp_path / "part")
+    assert trace(config.changed(**{"performance.checkpoint_seconds": 9.0}), tmp_path / "part").rounds == whole.rounds
+
+
+def test_a_finished_runs_folder_is_left_alone(config, tmp_path):
+    train(config, out=tmp_path / "run")
+    before = (tmp_path / "run" / "rounds.jsonl").read_text()
+    with pytest.raises(BadValue, match="finished run"):
+        trace(config, tmp_path / "run")
+    assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
