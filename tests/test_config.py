@@ -415,3 +415,31 @@ def test_numbers_that_are_no_numbers_are_refused_from_python_too():
     for value in (None, math.nan, "1", [1.0], True):
         with pytest.raises(BadValue, match=r"^privacy.clip_norm = .* must be a number in "):
             load(None).changed(**{"privacy.clip_norm": value})
+
+
+OWN = """
+[data]
+source = "csv"
+path = "tables"
+classes = 2
+"""
+
+
+@pytest.mark.parametrize(("text", "randomness"), [
+    ('preset = "digits"\n' + OWN, "system"),  # a preset's seed is for its public data
+    ('preset = "digits"\n' + OWN + '[privacy]\nrandomness = "seeded"\n', "seeded"),  # asked for
+    (OWN + '[privacy]\nnoise_multiplier = 2.0\nrandomness = "seeded"\n', "seeded"),
+    (OWN + "[privacy]\nnoise_multiplier = 2.0\n", "system"),
+])  # fmt: skip
+def test_a_seed_under_your_own_data_must_be_your_own(tmp_path, text, randomness):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    assert load(path).privacy.randomness == randomness
+    assert load(path, ["rounds=2"]).privacy.randomness == randomness
+    again = tmp_path / "again.toml"
+    again.write_text(to_toml(load(path)))  # as a run folder keeps it, and resumes it
+    assert load(again) == load(path)
+
+
+def test_a_preset_by_its_name_under_your_own_data_is_not_seeded():
+    assert load("digits", ["data.source=csv", "data.path=tables", "data.classes=2"]).privacy.randomness == "system"

@@ -8,7 +8,7 @@ from prifedsync.config import load
 from prifedsync.data import Client, Federation
 from prifedsync.data import load as load_records
 from prifedsync.fdp import BadValue
-from prifedsync.run import RoundDone, prepare, train
+from prifedsync.run import RoundDone, prepare, resume, train
 
 SPLIT = (
     "rounds=3", "data.clients=6", "data.partition=dirichlet", "data.records_per_client=300", "compare=[]",
@@ -23,14 +23,13 @@ def config_of(*more, overlap=True):
 
 def plan_of(**fields):
     steps = {"noise_multiplier": 2.0, "records": 100, "batch": "full", "local_steps": 1}
-    given = {key: value for key, value in fields.items() if key not in steps}
-    return PrivacyPlan(mechanism=NoisySteps(**(steps | {k: v for k, v in fields.items() if k in steps})), rounds=1, **given)
+    return PrivacyPlan(mechanism=NoisySteps(**steps), rounds=1, **fields)
 
 
 @pytest.mark.parametrize(("copies", "epsilon"), [(1, 4.38), (2, 6.57), (3, 8.39)])
 def test_one_gaussian_of_mu_one_held_by_several(copies, epsilon):
     """Reference values: μ = 1 in each client, so √c in all."""
-    held = plan_of().held_by(copies)
+    held = plan_of(copies=copies)
     assert held.guarantee().epsilon(1e-5).upper == pytest.approx(epsilon, abs=0.005)
     assert held.guarantee().mu().upper == pytest.approx(copies**0.5, rel=1e-6)
 
@@ -40,27 +39,28 @@ def test_each_holder_tosses_its_own_coin():
         mechanism=NoisySteps(noise_multiplier=2.0, records=60, batch=6, local_steps=2, sampling=Sampling.POISSON),
         rounds=4, participation=0.5,
     )  # fmt: skip
-    both = plan.held_by(2)
-    assert (both.rounds, both.participation, both.mechanism) == (8, 0.5, plan.mechanism)
+    both, twice = plan.changed(copies=2), plan.changed(rounds=8)
+    for participation in ("honest", "adversarial"):
+        assert both.guarantee(participation).epsilon(1e-5) == twice.guarantee(participation).epsilon(1e-5)
+    assert both.guarantee(taken=3).epsilon(1e-5) == twice.guarantee(taken=6).epsilon(1e-5)
 
 
 @pytest.mark.parametrize("copies", [0, -1, 1.5])
 def test_a_number_of_holders_that_is_none(copies):
-    with pytest.raises(BadValue, match="clients"):
-        plan_of().held_by(copies)
+    with pytest.raises(BadValue, match="copies"):
+        plan_of(copies=copies)
 
 
 def test_a_run_states_the_guarantee_of_a_record_that_many_hold():
     record = train(config_of()).record
     federation = load_records(config_of().data, 0)
     assert federation.copies > 1
-    plans = {client.name: client for client in record.clients}
-    first = next(iter(plans.values()))
+    first = record.clients[0]
     steps = NoisySteps(**{
         key: first.plan[key] for key in ("noise_multiplier", "records", "batch", "local_steps", "clip_norm", "clip_margin")
     })  # fmt: skip
-    plan = PrivacyPlan(mechanism=steps, rounds=3)
-    alone, shared = (Statement.of(plan, 1e-5, 6, copies).honest.epsilon.upper for copies in (1, federation.copies))
+    plans = [PrivacyPlan(mechanism=steps, rounds=3, copies=copies) for copies in (1, federation.copies)]
+    alone, shared = (Statement.of(plan, 1e-5, 6).honest.epsilon.upper for plan in plans)
     assert record.guarantee["epsilon"]["upper"] == pytest.approx(shared)
     assert shared > 1.2 * alone
     assert record.guarantee["copies"] == federation.copies
@@ -117,8 +117,8 @@ def test_without_noise_there_is_nothing_to_say():
 
 
 def test_epsilon_so_far_counts_all_holders():
-    plan = plan_of()
-    done = [RoundDone("private", 1, 1, 1, None, None, 0.0, plan, 1e-5, True, copies) for copies in (1, 3)]
+    plans = [plan_of(copies=copies) for copies in (1, 3)]
+    done = [RoundDone("private", 1, 1, 1, None, None, 0.0, plan, 1e-5, True) for plan in plans]
     assert done[0].epsilon_so_far() == pytest.approx(4.38, abs=0.1)
     assert done[1].epsilon_so_far() == pytest.approx(8.39, abs=0.1)
     assert done[1].epsilon_planned() == pytest.approx(8.39, abs=0.1)
@@ -128,5 +128,23 @@ def test_a_federation_from_python_keeps_its_copies():
     federation = load_records(config_of().data, 0)
     held = Federation(tuple(Client(c.name, c.train, c.test) for c in federation.clients), federation.task, copies=3)
     assert train(config_of(), clients=held).record.guarantee["copies"] == 3
-    with pytest.raises(BadValue, match="copies"):
-        train(config_of(), clients=Federation(held.clients, held.task, copies=0))
+    for wrong in (0, 7):  # six clients
+        with pytest.raises(BadValue, match="copies"):
+            train(config_of(), clients=Federation(held.clients, held.task, copies=wrong))
+
+
+def test_a_run_is_not_resumed_with_fewer_holders(tmp_path):
+    """They are part of the plan, and the plan is bound to the run."""
+    federation = load_records(config_of().data, 0)
+
+    def dies(event):
+        if getattr(event, "round", None) == 2:
+            raise OSError("killed")
+
+    held = [Federation(federation.clients, federation.task, copies=copies) for copies in (3, 2)]
+    config = config_of("performance.checkpoint_seconds=0", *NOISE)
+    with pytest.raises(OSError, match="killed"):
+        train(config, clients=held[0], out=tmp_path / "run", watch=dies)
+    with pytest.raises(BadValue, match="other plans"):
+        resume(tmp_path / "run", clients=held[1])
+    assert resume(tmp_path / "run", clients=held[0]).record.guarantee["copies"] == 3

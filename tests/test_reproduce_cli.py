@@ -65,8 +65,8 @@ def test_cifar_and_two_seeds(data, tmp_path):
     row = json.loads(done.stdout)["table3"]["rows"][2]
     assert [run["seed"] for run in row["runs"]] == [0, 1]
     assert row["copies"] > 1
-    shared = row["planned_for_a_record_that_many_hold"]["fixed"]["epsilon"]["upper"]
-    assert shared > row["planned"]["fixed"]["epsilon"]["upper"]
+    alone = row["planned_counting_one_holder"]["fixed"]["epsilon"]["upper"]
+    assert row["planned"]["fixed"]["epsilon"]["upper"] > alone
     assert f"up to {row['copies']} clients" in (tmp_path / "table3.md").read_text()
 
 
@@ -87,6 +87,7 @@ def test_figures_of_what_is_finished(data, tmp_path):
         (["table1", "--rows", "one"], "whole numbers"),
         (["figures", "--rows", "1"], "cannot go with figures"),
         (["table1", "--seeds", "-1"], "seed"),
+        (["table1", "--set", "seed=3"], "--seeds"),
         (["table1", "--set", "rounds=0"], "rounds"),
         (["table9"], "table9"),
     ],

@@ -22,7 +22,7 @@ def test_the_rounds_are_those_of_a_whole_run(config, tmp_path):
     lines = (tmp_path / "whole" / "rounds.jsonl").read_text().splitlines()
     assert found.rounds == [json.loads(line) for line in lines]
     assert found.plan.rounds == 5
-    assert found.copies == 1
+    assert found.plan.copies == 1
     assert found.versions["prifedsync"]
     assert not (tmp_path / "trace" / "models").exists()
     assert not (tmp_path / "trace" / "record.json").exists()

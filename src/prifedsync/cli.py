@@ -400,26 +400,28 @@ def _table(name: str, asked: Asked, runs: Runs, out: Path) -> dict[str, Any]:
     """One table of the paper, run and written."""
     from .experiments.declared import Experiment
     from .experiments.pages import markdown
+    from .experiments.running import write
     from .experiments.tables import assembled, run
 
     experiment = Experiment.named(name)
     table = assembled(experiment, asked, run(experiment, asked, runs))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(table, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    (out / f"{name}.md").write_text(markdown(table, _reproduces(name, asked)), encoding="utf-8")
+    write(out / f"{name}.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
+    write(out / f"{name}.md", markdown(table, _reproduces(name, asked)))
     return table
 
 
 def _reproduces(what: str, asked: Asked) -> str:
     """The command that does this again."""
+    from shlex import quote
+
     words = ["prifedsync reproduce", what]
     words += [f"--rows {','.join(map(str, asked.rows))}"] if asked.rows else []
     words += [f"--seeds {','.join(map(str, asked.seeds))}"] if asked.seeds != (0,) else []
-    return " ".join([*words, *(f"--set {each}" for each in asked.overrides)])
+    return " ".join([*words, *(f"--set {quote(each)}" for each in asked.overrides)])
 
 
 def _pictures(asked: Asked, runs: Runs, folder: Path) -> list[Path]:
-    """The paper's figures: theory first, which needs no data, then the split, then what rows of tables show."""
+    """The paper's figures: theory first, which needs nothing, then what rows of tables show, then the split."""
     from .config import load
     from .data import load as load_records
     from .data.census import census
@@ -428,7 +430,7 @@ def _pictures(asked: Asked, runs: Runs, folder: Path) -> list[Path]:
     from .report import paper, partition
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png" for name in ("subsampling", "theorem-1", "cifar-labels")]
+    paths = [folder / f"{name}.png" for name in ("subsampling", "theorem-1")]
     paper.amplification(paths[0])
     clients, share, rounds = 100, 0.05, 40
     paper.leak_over_rounds(
@@ -436,14 +438,15 @@ def _pictures(asked: Asked, runs: Runs, folder: Path) -> list[Path]:
         leak.measured(clients, share, rounds, runs=2000, seed=0), f"m = {clients} clients, p = {share:g}",
         leak.transcript(share, rounds),
     )  # fmt: skip
-    config = load("cifar-paper", [f"seed={asked.seeds[0]}", *asked.overrides], asked.data)
-    found = census(load_records(config.data, config.seed), ())
-    bars = [partition.Bar(client.name, client.train, client.labels) for client in found.clients]
-    partition.draw(bars, f"CIFAR-10, β = {config.data.concentration:g}", paths[2])
     for figure in figures(asked, runs):
         paths.append(folder / f"{figure.name}.png")
         lines = [paper.Accuracy(line.label, line.runs, line.kind, line.group) for line in figure.lines]
         paper.accuracy_over_rounds(paths[-1], figure.title, lines, figure.target, figure.note)
+    config = load("cifar-paper", [f"seed={asked.seeds[0]}", *asked.overrides], asked.data)
+    found = census(load_records(config.data, config.seed))
+    bars = [partition.Bar(client.name, client.train, client.labels) for client in found.clients]
+    paths.append(folder / "cifar-labels.png")
+    partition.draw(bars, f"CIFAR-10, β = {config.data.concentration:g}", paths[-1])
     return paths
 
 

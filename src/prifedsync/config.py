@@ -247,8 +247,11 @@ def load(
     given = [_override(text) for text in overrides]
     given += [{"data": {"path": str(data)}}] if data is not None else []
     given += [{"performance": {"device": device}}] if device is not None else []
-    layers = [*_layers(DEFAULT_PRESET if source is None else source), _merged(*given)]
-    return from_mapping(reduce(_over, [_without_seed(layers), *layers[1:]]))
+    source = DEFAULT_PRESET if source is None else source
+    below = _layers(source)
+    on_a_preset = str(source) in preset_names() or len(below) > 1
+    layers = [*below, _merged(*given)]
+    return from_mapping(reduce(_over, [_without_seed(layers) if on_a_preset else layers[0], *layers[1:]]))
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Config:
@@ -321,7 +324,7 @@ def _without_seed(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = _merged(*layers)
     data, below = merged.get("data"), layers[0].get("privacy")
     own = isinstance(data, Mapping) and data.get("source", DEFAULT_PRESET) not in PUBLIC
-    if len(layers) < 2 or not own or not isinstance(below, Mapping):
+    if not own or not isinstance(below, Mapping):
         return layers[0]
     return {**layers[0], "privacy": {key: value for key, value in below.items() if key != "randomness"}}
 

@@ -111,24 +111,22 @@ class RunRecord:
 
 
 class Guarantees:
-    """The guarantees of many clients, of which `copies` may hold one record; equal plans and counts are computed once."""
+    """The guarantees of many clients; those with equal plans and counts are computed once."""
 
-    def __init__(self, delta: float, clients: int, copies: int = 1) -> None:
-        self.delta, self.clients, self.copies = delta, clients, copies
+    def __init__(self, delta: float, clients: int) -> None:
+        self.delta, self.clients = delta, clients
         self._planned: dict[PrivacyPlan, Statement] = {}
         self._taken: dict[tuple[PrivacyPlan, int], Numbers] = {}
 
     def planned(self, plan: PrivacyPlan) -> Statement:
         if plan not in self._planned:
             others = self.clients if self.clients > 1 else None  # with one client there is nobody to collude
-            self._planned[plan] = Statement.of(plan, self.delta, others, self.copies)
+            self._planned[plan] = Statement.of(plan, self.delta, others)
         return self._planned[plan]
 
     def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
-        """After so many rounds of this client and, where others may hold its records, of each of those."""
         if (plan, rounds) not in self._taken:
-            held = plan.held_by(self.copies).guarantee(taken=self.copies * rounds)
-            self._taken[plan, rounds] = Numbers.of(held, self.delta)
+            self._taken[plan, rounds] = Numbers.of(plan.guarantee(taken=rounds), self.delta)
         return self._taken[plan, rounds]
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
@@ -145,6 +143,7 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
         "rounds": plan.rounds,
         "participation": plan.participation,
         "neighbours": plan.neighbours.value,
+        "copies": plan.copies,
     }
 
 
@@ -158,4 +157,5 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         rounds=data["rounds"],
         participation=data["participation"],
         neighbours=Neighbours(data["neighbours"]),
+        copies=data["copies"],
     )

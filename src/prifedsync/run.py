@@ -72,16 +72,15 @@ class RoundDone:
     plan: PrivacyPlan | None
     delta: float
     seeded: bool
-    copies: int = 1  # clients that one record may lie with
 
     def epsilon_so_far(self) -> float | None:
         """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
         if self.plan is None:
             return None
-        return _epsilon(self.plan.changed(rounds=self.round).held_by(self.copies), self.delta)
+        return _epsilon(self.plan.changed(rounds=self.round), self.delta)
 
     def epsilon_planned(self) -> float | None:
-        return None if self.plan is None else _epsilon(self.plan.held_by(self.copies), self.delta)
+        return None if self.plan is None else _epsilon(self.plan, self.delta)
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,6 @@ class Trace:
 
     rounds: list[dict[str, Any]]
     plan: PrivacyPlan | None  # of the client that is protected least
-    copies: int  # clients that one record may lie with
     device: str
     versions: dict[str, str]
 
@@ -194,7 +192,7 @@ def trace(
         _rounds(prepared, folder, watch, until)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = _device_name(prepared.net.device)
-        return Trace(rounds, prepared.worst, prepared.federation.copies, device, _versions())
+        return Trace(rounds, prepared.worst, device, _versions())
 
 
 @dataclass(frozen=True)
@@ -378,7 +376,7 @@ def _rounds(
     personal: list[float | None] = progress["personal"]
     stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
     events = _events(folder, config)
-    saved = begun = time.perf_counter()
+    worst, saved = prepared.worst, (begun := time.perf_counter())  # a plan that cannot be accounted is refused here
     first = server.round
     rounds = _synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
@@ -413,10 +411,9 @@ def _rounds(
                 scored.get("personal"),
                 scored.get("released"),
                 pace,
-                prepared.worst,
+                worst,
                 config.privacy.delta,
                 config.privacy.randomness == "seeded",
-                prepared.federation.copies,
             )
             watch(done)
             if checkpoint and due:
@@ -507,15 +504,14 @@ def _record(
     given: bool, watch: Watch,
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
-    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs), prepared.federation.copies)
-    most = max(cohort.taken)
+    guarantees, most = Guarantees(config.privacy.delta, len(prepared.jobs)), max(cohort.taken)
     randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
     released = prepared.scorer.each(server.released) if prepared.rule.uploads else [None] * len(prepared.jobs)
     clients = []
     for i, job in enumerate(prepared.jobs):
         _check_count(job, cohort.taken[i], cohort.queries[i])
         planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
-        rounds = cohort.taken[i] if prepared.federation.copies == 1 else most  # who else holds a record is not asked
+        rounds = most if job.plan and job.plan.copies > 1 else cohort.taken[i]  # who else holds a record is not asked
         taken = guarantees.taken(job.plan, rounds).as_json() if job.plan else None
         clients.append(
             ClientRecord(

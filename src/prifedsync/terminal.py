@@ -141,6 +141,8 @@ def print_table(table: Mapping[str, Any], page: object) -> None:
 
     console, ran = Console(), dict(table, rows=[row for row in table["rows"] if row["runs"]])
     planned = "At the rounds planned: what is certified, beside what the paper prints (a limit, no bound)"
+    copies = max((row["copies"] for row in ran["rows"]), default=1)
+    planned += f", for a record that up to {copies} clients hold" if copies > 1 else ""
     for title, headings, cells in (
         (f"{table['title']}: rounds until {table['target']:.0%}", HEADINGS[:-1], reached_cells(ran)),
         (planned, CERTIFIED, certified_cells(ran, "planned")),

@@ -15,20 +15,23 @@ import torch.nn.functional as F
 from torch import nn
 
 from prifedsync.accounting import NoisySteps, OutputPerturbation, Sampling
-from prifedsync.audit import audit_step, statistics
+from prifedsync.audit import audit_config, audit_step, statistics
 from prifedsync.audit.batches import check_batches
 from prifedsync.audit.noise import check_noise
 from prifedsync.audit.release import check_count, check_optimiser, check_padding
 from prifedsync.audit.sensitivity import check_sensitivity
 from prifedsync.audit.subject import Subject
+from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised, vectorised
 from prifedsync.fdp import BadValue, Neighbours
 from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, layers, losses, noise, perturbation
 from prifedsync.local import net as net_module
+from prifedsync.local.augment import crop_flip
 from prifedsync.local.batches import choose
 from prifedsync.local.draws import SystemDraws
 
 SGD = Optimiser()
+AUGMENT = {True: "crop-flip", False: "none"}
 PLAN = NoisySteps(noise_multiplier=1.2, records=40, batch=10, local_steps=3, clip_margin=CLIP_MARGIN)
 
 
@@ -564,3 +567,16 @@ def test_an_output_with_normal_noise_instead(monkeypatch):
 def test_a_broken_output(monkeypatch):
     monkeypatch.setattr(perturbation, "clipped", lambda change, m: F.normalize(change.double(), p=1, dim=0) * m.clip_norm)
     assert "broken records" in audit("mlp", mechanism=LAPLACE).failed
+
+
+@pytest.mark.parametrize("augmented", [True, False])
+def test_augmentation_is_audited(augmented, monkeypatch):
+    """One that lets a batch's records into each other breaks the bound; it is found where it is asked for."""
+
+    def mixing(x, moves):  # [C, B, channels, height, width]
+        return crop_flip(x, moves) + x.sum(1, keepdim=True)
+
+    config = load("digits", ["model.features=none", "model.name=softmax", f"local.augment={AUGMENT[augmented]}"])
+    assert audit_config(config).passed
+    monkeypatch.setattr(vectorised, "crop_flip", mixing)
+    assert audit_config(config).passed != augmented

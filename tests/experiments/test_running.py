@@ -63,7 +63,17 @@ def test_the_plan_is_the_one_of_all_rounds(config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", ["seed=1", "privacy.noise_multiplier=1.9", "rounds=5", "local.batch=8", "data.clients=5", "participation=0.5"]
+    "change",
+    [
+        "privacy.noise_multiplier=1.9",
+        "rounds=5",
+        "local.batch=8",
+        "data.clients=5",
+        "participation=0.5",
+        "performance.dtype=float64",
+        "performance.engine=reference",
+        "local.augment=crop-flip",
+    ],
 )
 def test_another_config_is_another_run(config, data, tmp_path, change):
     runs = Runs(tmp_path, only_finished=True)
@@ -71,11 +81,12 @@ def test_another_config_is_another_run(config, data, tmp_path, change):
     assert runs.private(config, AT_ONCE, "") is not None
     assert runs.private(TABLE.config(TABLE.rows[0], 0, [*QUICK, change], data, "cpu"), AT_ONCE, "") is None
     assert runs.private(config, 0.1, "") is None
+    assert runs.private(config.changed(seed=1), AT_ONCE, "") is None
 
 
 def test_where_it_ran_and_where_the_data_lay_make_no_other_run(config, tmp_path):
     run = Runs(tmp_path).private(config, AT_ONCE, "")
-    moved = config.changed(**{"data.path": "/elsewhere", "performance.threads": 1, "performance.dtype": "float64"})
+    moved = config.changed(**{"data.path": "/elsewhere", "performance.threads": 1, "performance.device": "auto"})
     assert Runs(tmp_path, only_finished=True).private(moved, AT_ONCE, "") == run
     (file,) = (tmp_path / "runs").iterdir()
     assert config.data.path not in file.read_text()
@@ -100,6 +111,18 @@ def test_without_privacy_a_longer_run_begins_with_the_shorter(config, tmp_path):
     assert runs.open(config, 1, "one") == runs.open(config, 3, "three again") == long
     assert told == ["two", "three"]
     assert long.plan is None
+
+
+def test_where_global_models_are_averaged_each_length_is_its_own(config, tmp_path):
+    """Which of them are averaged depends on the last round."""
+    runs, averaged = Runs(tmp_path), config.changed(averaging=0.5)
+    assert (len(runs.open(averaged, 4, "").released), len(runs.open(averaged, 2, "").released)) == (4, 2)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_models_that_diverge_get_nothing_right(config, tmp_path):
+    wild = config.changed(**{"local.optimiser": "sgd", "local.learning_rate": 1e38})
+    assert Runs(tmp_path).private(wild, NEVER, "").personal[-1] == 0.0
 
 
 def test_what_was_stopped_goes_on(config, tmp_path):
@@ -132,7 +155,8 @@ def test_a_file_that_cannot_be_read_is_named(config, tmp_path):
 @pytest.mark.parametrize(
     ("change", "field"),
     [("evaluate_every=2", "evaluate_every"), ("data.test_records=0", "test_records"),
-     ("privacy.mechanism=output-gaussian", "mechanism")],
+     ("privacy.mechanism=output-gaussian", "mechanism"), ("rule.name=alone", "rule.name"), ("metric=f1", "metric"),
+     ("data.source=mine:load", "data.source")],
 )  # fmt: skip
 def test_what_leaves_nothing_to_compare_is_refused(data, tmp_path, change, field):
     config = TABLE.config(TABLE.rows[0], 0, [*QUICK, change], data, "cpu")
@@ -141,5 +165,5 @@ def test_what_leaves_nothing_to_compare_is_refused(data, tmp_path, change, field
 
 
 def test_reached_counts_from_one():
-    run = Run({}, [0.5, 0.9, 0.8], [0.1] * 3, None, 1, 0.0, "cpu", {})
+    run = Run({}, [0.5, 0.9, 0.8], [0.1] * 3, None, 0.0, "cpu", {})
     assert (run.reached(0.5), run.reached(0.9), run.reached(0.91)) == (1, 2, None)

@@ -18,14 +18,14 @@ from .settings import QUICK, write_mnist
 FEW = Asked(rows=(1,), overrides=("rounds=6",))
 
 
-def plan_of(rounds=6, participation=1.0, **steps):
+def plan_of(rounds=6, participation=1.0, copies=1, **steps):
     given = {"noise_multiplier": 2.0, "records": 600, "batch": 16, "local_steps": 38, "sampling": Sampling.FIXED} | steps
-    return PrivacyPlan(mechanism=NoisySteps(**given), rounds=rounds, participation=participation)
+    return PrivacyPlan(mechanism=NoisySteps(**given), rounds=rounds, participation=participation, copies=copies)
 
 
-def made_up(personal, released=None, plan=None, copies=1):
+def made_up(personal, released=None, plan=None):
     plan = plan_as_json(plan) if plan else None
-    return Run({}, personal, released or [0.5] * len(personal), plan, copies, 10.0, "a device", {"torch": "9"})
+    return Run({}, personal, released or [0.5] * len(personal), plan, 10.0, "a device", {"torch": "9"})
 
 
 def few(pairs, asked=FEW, table="table1"):
@@ -84,19 +84,38 @@ def test_costs_are_the_certified_ones(participation):
 def test_the_plan_that_ran_is_accounted_not_the_one_declared():
     """With its own number of records and its margin for rounding."""
     (row,) = few([Pair(0, made_up([0.9], None, plan_of(records=100, clip_margin=0.1)), None)])["rows"]
-    assert row["records"] == 100
     ran = plan_of(records=100, clip_margin=0.1)
     close(row["planned"]["fixed"]["epsilon"]["upper"], ran.guarantee().epsilon(1e-5))
 
 
 def test_a_record_that_many_clients_hold_is_composed_over_them():
-    table = few([Pair(0, made_up([0.9], None, plan_of(), copies=3), None)])
+    table = few([Pair(0, made_up([0.9], None, plan_of(copies=3)), None)])
     (row,) = table["rows"]
     assert row["copies"] == 3
-    held = row["planned_for_a_record_that_many_hold"]
-    close(held["fixed"]["epsilon"]["upper"], plan_of(rounds=18).guarantee().epsilon(1e-5))
-    assert "up to 3 clients" in markdown(table, "")
-    assert "up to" not in markdown(few([Pair(0, made_up([0.9], None, plan_of()), None)]), "")
+    close(row["planned"]["fixed"]["epsilon"]["upper"], plan_of(rounds=18).guarantee().epsilon(1e-5))
+    close(row["planned_counting_one_holder"]["fixed"]["epsilon"]["upper"], plan_of().guarantee().epsilon(1e-5))
+    page = markdown(table, "")
+    assert page.index("up to 3 clients") < page.index("Counting one of its holders only")
+    alone = few([Pair(0, made_up([0.9], None, plan_of()), None)])
+    assert alone["rows"][0]["planned_counting_one_holder"] is None
+    assert "up to" not in markdown(alone, "")
+
+
+def test_of_several_seeds_the_worst_plan_is_stated():
+    """A seed decides the split, and with it how many records the smallest client has."""
+    pairs = [Pair(seed, made_up([0.9], None, plan_of(records=n)), None) for seed, n in ((0, 600), (1, 50), (2, 400))]
+    (row,) = few(pairs, replace(FEW, seeds=(0, 1, 2)))["rows"]
+    for sampling in Sampling:
+        worst = plan_of(records=50, sampling=sampling).guarantee().epsilon(1e-5)
+        close(row["planned"][sampling.value]["epsilon"]["upper"], worst)
+
+
+def test_what_the_paper_prints_keeps_its_own_settings():
+    asked = Asked(rows=(1,), overrides=("privacy.noise_multiplier=0.5", "local.batch=60", "rounds=2"))
+    table = few([Pair(0, made_up([0.9], None, plan_of(noise_multiplier=0.5, batch=60)), None)], asked)
+    assert certified_cells(table, "at_the_papers_rounds")[0][:4] == ["1", "1", "16", "93"]
+    assert certified_cells(table, "planned")[0][:4] == ["1", "0.25", "60", "2"]
+    assert "Overridden here: privacy.noise_multiplier=0.5, local.batch=60, rounds=2" in markdown(table, "")
 
 
 def test_printed_costs_are_never_below_the_certified_ones():

@@ -21,16 +21,20 @@ class PrivacyPlan:
 
     The guarantee is the *transcript bound*: it holds against one other client, all other clients together, and the
     server itself, because what any of them sees is computed from this client's participation bits and noisy gradients.
+    A record that lies with `copies` clients, all of this plan, is released in the rounds of each, and what is guaranteed is
+    about it.
     """
 
     mechanism: NoisySteps | OutputPerturbation
     rounds: int
     participation: float = 1.0
     neighbours: Neighbours = Neighbours.REPLACE
+    copies: int = 1
 
     def __post_init__(self) -> None:
         per_round = self.mechanism.local_steps if isinstance(self.mechanism, NoisySteps) else 1
-        whole("rounds", self.rounds, 1, MOST_STEPS // per_round, remedy=f"at most {MOST_STEPS:g} steps are accounted")
+        most = MOST_STEPS // (per_round * whole("copies", self.copies, 1))
+        whole("rounds", self.rounds, 1, most, remedy=f"at most {MOST_STEPS:g} steps are accounted")
         number("participation", self.participation, 0, 1, ends="(]", remedy="a client that never takes part needs no plan")
         choice("neighbours", self.neighbours, Neighbours)
         self.mechanism.one_round(self.neighbours)  # refuses what cannot be accounted
@@ -45,13 +49,14 @@ class PrivacyPlan:
         taken: int | None = None,
         tolerance: float = DEFAULT_TOLERANCE,
     ) -> TradeOff:
-        """The trade-off function of everything this client releases.
+        """The trade-off function of everything this client releases, and others that hold the record.
 
         honest       mix_p(f)^⊗R: the coin is drawn independently of the data and of this client's past releases.
         adversarial  f^⊗R: somebody else chooses, perhaps adaptively, who takes part; R must then be enforced by the client.
         taken = k    f^⊗k, after the fact: the rounds *committed* to (sent, whether or not received). Once k is known,
                      this is the guarantee; never report the smaller of this and the honest one. With adversarial
-                     participation k itself is chosen by others, so `taken` is refused there.
+                     participation k itself is chosen by others, so `taken` is refused there. With copies, k is the
+                     largest number of rounds that one of the holders took.
         Stopping early on the data (say when 90 % accuracy is reached) makes k a release: certify at `rounds`.
         """
         one_round = compose(*self.one_round(), tolerance=tolerance)
@@ -61,14 +66,10 @@ class PrivacyPlan:
             if participation == "adversarial":
                 raise BadValue("taken", taken, "cannot go with adversarial participation: k is then a release itself")
             count = whole("taken", taken, 0, self.rounds, remedy="a client must refuse rounds beyond its plan")
-            return compose((one_round, count), tolerance=tolerance).symmetrised()
+            return compose((one_round, self.copies * count), tolerance=tolerance).symmetrised()
         if participation == "honest":
             one_round = participating(one_round, self.participation)
-        return compose((one_round, self.rounds), tolerance=tolerance).symmetrised()
-
-    def held_by(self, clients: int) -> PrivacyPlan:
-        """The plan about a record that lies with so many clients of this plan: each one's rounds release it anew."""
-        return self.changed(rounds=whole("clients", clients, 1) * self.rounds)
+        return compose((one_round, self.copies * self.rounds), tolerance=tolerance).symmetrised()
 
     def changed(self, **fields: object) -> PrivacyPlan:
         """A new plan with some fields replaced, of the plan or of its mechanism."""

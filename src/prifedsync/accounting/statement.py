@@ -48,7 +48,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Statement:
-    """What `prifedsync account` says about one client's plan; `copies` clients of that plan hold the record."""
+    """What `prifedsync account` says about one client's plan."""
 
     plan: PrivacyPlan
     delta: float
@@ -57,18 +57,16 @@ class Statement:
     mu_weak: float | None
     mu_strong: float | None
     warnings: tuple[str, ...] = field(default=())
-    copies: int = 1
 
     @staticmethod
-    def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None, copies: int = 1) -> Statement:
+    def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
         number("delta", delta, 0, 1, ends="()", remedy="a δ is a small probability such as 1e-5")
         noisy = isinstance(plan.mechanism, NoisySteps)
         weak = paper.mu_weak([plan]) if noisy else None
         strong = paper.mu_strong([plan], clients) if noisy and clients is not None else None
-        held = plan.held_by(copies)
-        honest = Numbers.of(held.guarantee(), delta)
-        worst = honest if plan.participation == 1 else Numbers.of(held.guarantee("adversarial"), delta)
-        return Statement(plan, delta, honest, worst, weak, strong, warnings(plan, delta), copies)
+        honest = Numbers.of(plan.guarantee(), delta)
+        worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
+        return Statement(plan, delta, honest, worst, weak, strong, warnings(plan, delta))
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -78,7 +76,7 @@ class Statement:
             "paper": {"mu_weak": finite(self.mu_weak), "mu_strong": finite(self.mu_strong), "kind": "asymptotic"},
             "curve": [list(point) for point in self.honest.curve],
             "neighbours": self.plan.neighbours.value,
-            "copies": self.copies,
+            "copies": self.plan.copies,
             "sentence": self.sentence(),
             "warnings": list(self.warnings),
         }
@@ -88,7 +86,8 @@ class Statement:
         replaced = self.plan.neighbours is Neighbours.REPLACE
         question = "which of two values one record has" if replaced else "whether one record is there"
         even_odds = 0.5 + self.honest.advantage.upper / 2
-        who = "this client ever sends" if self.copies == 1 else f"the {self.copies} clients that hold it ever send"
+        holders = self.plan.copies
+        who = "this client ever sends" if holders == 1 else f"the {holders} clients that hold it ever send"
         return (
             f"Somebody who knows every other record and sees everything {who}, together with all other "
             f"clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the time (50% is "

@@ -55,5 +55,6 @@ def audit_config(config: Config) -> StepAudit:
         arithmetic=prepared.net.arithmetic,
         engine=ENGINES[config.performance.engine],
         neighbours=Neighbours(config.privacy.neighbours),
+        augment=config.local.augment,
         draws=SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws(),
     )

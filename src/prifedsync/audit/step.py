@@ -30,7 +30,7 @@ def audit_step(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, optimiser: Optimiser,
     mechanism: NoisySteps | OutputPerturbation, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
     engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE, way: Way | None = None,
-    arithmetic: Arithmetic | None = None,
+    arithmetic: Arithmetic | None = None, augment: str = "none",
     draws: Draws | None = None, samples: int = SAMPLES,
 ) -> StepAudit:  # fmt: skip
     """Measure sensitivity, noise, batches and counts of one step; a right engine fails in less than one case of a million.
@@ -39,12 +39,13 @@ def audit_step(
     mechanism what is planned; its records and batch give the rate, the clients of the audit are smaller
     way       force one of the ways to per-record gradients
     arithmetic  of products: "float32" or "float64", by dtype, unless given
+    augment   how records are augmented in a step
     draws     where random numbers come from: secret ones under a fresh key unless given
     """
     if len(x) < 1 or len(x) != len(y):
         raise BadValue("records", len(x), f"with {len(y)} targets", "give a few example records, each with its target")
     net = Net(module, loss, x, y, dtype, device, way, arithmetic)
-    subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws())
+    subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
     if isinstance(mechanism, OutputPerturbation):
         parts = (*check_output(subject), *check_noise(subject, samples))
     else:

@@ -39,6 +39,7 @@ class Subject:
     engine: type[Cohort]
     neighbours: Neighbours
     draws: Draws
+    augment: str = "none"
 
     @property
     def noisy(self) -> NoisySteps:
@@ -75,8 +76,9 @@ class Subject:
         start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0,
     ) -> Cohort:  # fmt: skip
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
+        augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
         net, draws = net or self.net, draws or self.draws
-        return self.engine(net, jobs, data, FedAvg(), draws, start=start, performance=performance)
+        return self.engine(net, jobs, data, FedAvg(), draws, start=start, augment=augment, performance=performance)
 
 
 def open_steps(mechanism: Mechanism, records: int) -> OpenSteps | None:
@@ -163,9 +165,12 @@ class Silent:
 
 
 class AllKept:
-    """Draws under which dropout drops nothing: the bound must hold for any mask, hostile weights are made for this one."""
+    """Draws under which dropout drops nothing and augmentation moves nothing: the bound must hold for any mask and move,
+    hostile weights and records are made for these."""
 
     def uniform(self, key: Key, count: int) -> Tensor:
+        if key.purpose == "augment":
+            return torch.tensor([0.5, 0.5, 0.25], dtype=torch.float64)
         return torch.full((count,), 1 - 2.0**-53, dtype=torch.float64)
 
     def normal(self, key: Key, count: int) -> Tensor:

@@ -6,6 +6,7 @@ beside its place, which is renamed last: what lies in its place is whole, whenev
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import math
@@ -26,6 +27,7 @@ from ..fdp.values import BadValue
 CACHE = "PRIFEDSYNC_CACHE"  # the cache folder, if it shall not be the operating system's
 PIECE = 1 << 16  # bytes read at once
 PATIENCE = 20.0  # seconds without a byte before the next mirror is tried
+SLOWEST = 2_000  # bytes a second, once so long has passed; slower mirrors never end
 SILENCE = 2.0  # seconds between two lines of progress, at least
 LARGEST = 1 << 25  # bytes of a file in an archive; CIFAR-10's have 30,730,000
 SHORTLY = {  # what went wrong, by the name of the error; the errors' own texts fill lines
@@ -77,6 +79,9 @@ def fetch(title: str, remote: Remote, folder: Path, otherwise: str) -> None:
                 return  # another process was faster, or it is the user's
             partial = folder.with_name(f".{folder.name}.partial")
             _assemble(title, remote, partial)
+            for file in partial.iterdir():
+                with file.open("rb") as whole:
+                    os.fsync(whole.fileno())  # before its place says that it is whole
             partial.rename(folder)
     except (Failed, OSError) as error:
         rule = f"is not given, and {title} could not be downloaded: {_reason(error)}"
@@ -166,10 +171,13 @@ class _Progress:
     def __init__(self, title: str, name: str, host: str) -> None:
         self.title, self.name, self.host = title, name, host
         self.total, self.done, self.tenths, self.last = 0, 0, 0, -math.inf
+        self.begun = time.monotonic()
 
     def update(self, count: int) -> None:
         self.done += count
         now, tenths = time.monotonic(), 10 * self.done // self.total if self.total else 0
+        if now - self.begun > PATIENCE and self.done < SLOWEST * (now - self.begun):
+            raise TimeoutError(errno.ETIMEDOUT, "too slow")
         if self.last == -math.inf:
             _say(f"downloading {self.title}: {self.name} ({self.total / 1e6:.1f} MB) from {self.host}")
         elif tenths > self.tenths and now >= self.last + SILENCE:

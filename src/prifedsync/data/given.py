@@ -69,4 +69,5 @@ def _well_formed(what: str, federation: Federation) -> Federation:
     ):
         rule = "must be of a tuple of Clients, each with train and test Records, and a Task"
         raise BadValue(what, "a Federation", rule, "make it of these")
-    return replace(federation, clients=tuple(clients), copies=whole("federation.copies", federation.copies, 1))
+    copies = whole("federation.copies", federation.copies, 1, max(1, len(clients)))
+    return replace(federation, clients=tuple(clients), copies=copies)

@@ -96,12 +96,27 @@ def _records(found: ImageSet, arrays: Arrays, part: str) -> Records:
 def _found(found: ImageSet, config: DataConfig) -> Arrays:
     """The four arrays from the folder that is named; where none is, from the cache, downloaded if need be."""
     given = config.path or os.environ.get(FOLDER, "")
-    path = Path(given) if given else cache()
-    arrays = _held(found, path)
-    if arrays is None and not given:
-        otherwise = f"name a folder that has it with --data or in {FOLDER}"
-        fetch(found.title, found.remote, path / found.folders[0], otherwise)
+    if not given:
+        return _downloaded(found, cache())
+    arrays = _held(found, Path(given))
+    if arrays is None:
+        raise BadValue("data.path", given, f"holds no {found.title}", f"put there {found.wanted}")
+    return arrays
+
+
+def _downloaded(found: ImageSet, path: Path) -> Arrays:
+    """From the cache; what cannot be read there can be downloaded again."""
+    try:
         arrays = _held(found, path)
+        if arrays is None:
+            otherwise = f"name a folder that has it with --data or in {FOLDER}"
+            fetch(found.title, found.remote, path / found.folders[0], otherwise)
+            arrays = _held(found, path)
+    except BadValue as bad:
+        if bad.field != "file":
+            raise
+        remedy = f"remove {path / found.folders[0]}, and it is downloaded again"
+        raise BadValue(bad.field, bad.value, bad.rule, remedy) from None
     if arrays is None:
         raise BadValue("data.path", path, f"holds no {found.title}", f"put there {found.wanted}")
     return arrays

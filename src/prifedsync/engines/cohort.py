@@ -373,7 +373,7 @@ class Cohort(ABC):
         for job, size in zip(self.jobs, self.sizes, strict=True):
             digest.update(f"{job} {size}".encode())
         drawn = "device" if self.streams else "host"  # other noise under the same key
-        how = f"{self.net.arithmetic} {self.net.way} {drawn} {VERSION} {self.augmented}"
+        how = f"{self.net.arithmetic} {self.net.way} {drawn} {VERSION}{' augmented' if self.augmented else ''}"
         digest.update(f"{self.rule} {self.slots} {how}".encode())
         fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
         for tensor in (self.start, self.x, self.y, *fixed):

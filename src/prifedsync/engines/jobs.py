@@ -110,10 +110,10 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
             mechanism = OutputPerturbation(noise_multiplier=noise or UNCALIBRATED, clip_norm=clip, noise=kind)
         plan = PrivacyPlan(
             mechanism=mechanism, rounds=config.rounds, participation=participation_of(config),
-            neighbours=Neighbours(private.neighbours),
+            neighbours=Neighbours(private.neighbours), copies=copies,
         )  # fmt: skip
         if noise is None:
-            plan = _calibrated(plan.held_by(copies), _target(config)).changed(rounds=config.rounds)
+            plan = _calibrated(plan, _target(config))
     optimiser = Optimiser(
         name=either(own.optimiser, local.optimiser),
         learning_rate=either(own.learning_rate, local.learning_rate),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config, load
+from ..fdp.values import BadValue
 
 TABLES = ("table1", "table2", "table3")
 
@@ -52,6 +53,9 @@ class Experiment:
         self, row: Row, seed: int, overrides: Sequence[str] = (), data: Path | None = None, device: str | None = None
     ) -> Config:
         """The config of one run of a row; the user's overrides lie on top."""
+        for text in overrides:
+            if text.partition("=")[0].strip() == "seed":
+                raise BadValue("override", text, "cannot be set here", "give --seeds")
         values = {**row.values, "rounds": math.ceil(self.planned * row.paper["rounds"]), "seed": seed}
         return load(self.preset, [*(f"{key}={json.dumps(v)}" for key, v in values.items()), *overrides], data, device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
@@ -59,17 +59,18 @@ def figures(asked: Asked, runs: Runs) -> Iterator[Figure]:
         experiment = replace(Experiment.named(figure.table), twins=False)
         pairs = run_rows(experiment, replace(asked, rows=tuple(map(int, figure.rows))), runs)
         if all(pairs.values()):  # not so where only finished runs are wanted
-            yield _figure(figure, experiment, pairs)
+            yield _figure(figure, experiment, pairs, asked.overrides)
 
 
-def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair]]) -> Figure:
+def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair]], overrides: Sequence[str]) -> Figure:
     lines = tuple(
         Line(f"{label}, {_named(kind)}" if len(figure.kinds) > 1 else label, kind, group, _curves(pairs[int(row)], kind))
         for group, (row, label) in enumerate(figure.rows.items())
         for kind in figure.kinds
     )
-    seeds = " and ".join(str(pair.seed) for pair in next(iter(pairs.values())))
-    note = f"Noisy Adam, batches of a fixed size; each run ends at {experiment.target:.0%}. Seed: {seeds}."
+    seeds = " and ".join(map(str, sorted({pair.seed for row in pairs.values() for pair in row})))
+    note = f"Each run ends at {experiment.target:.0%}. Seed: {seeds}."
+    note += f" Overridden: {', '.join(overrides)}." if overrides else ""
     return Figure(figure.name, figure.title, experiment.target, lines, note)
 
 

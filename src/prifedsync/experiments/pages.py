@@ -10,10 +10,12 @@ from ..accounting.statement import up
 
 HEADINGS = ("p", "σ", "B", "R paper", "R here", "ratio", "own", "global", "non-private", "μ paper", "μ CLT")
 CERTIFIED = ("p", "σ", "B", "R", "μ paper", "fixed: μ ≤", "ε ≤", "Poisson: μ ≤", "ε ≤", "others choose, fixed: ε ≤")
+PRINTED = "at_the_papers_rounds"
+OVERRIDDEN = "Overridden here: {}. What the paper prints, and what that costs, is of its own settings."
 COSTS = (
     "The μ that the paper prints is the limit of a central limit theorem for batches of a fixed size, and no bound. Below "
-    "is what is certified (δ = {delta:g}; μ for α in 1e-5 … 1−1e-5; upper ends) for batches of a fixed size, which were "
-    "run, and for Poisson batches at the same noise. Clients toss their own coins; the last column is for when somebody "
+    "is what is certified (δ = {delta:g}; μ for α in 1e-5 … 1−1e-5; upper ends) for batches of a fixed size, as in the "
+    "paper, and for Poisson batches at the same noise. Clients toss their own coins; the last column is for when somebody "
     "else chooses who takes part."
 )
 
@@ -32,21 +34,17 @@ def reached_cells(table: Mapping[str, Any]) -> list[list[str]]:
 
 
 def certified_cells(table: Mapping[str, Any], which: str) -> list[list[str]]:
-    """A line a row: what so many rounds cost, on the safe side; `which` is "at_the_papers_rounds" or "planned"."""
+    """A line a row: what so many rounds cost, on the safe side; `which` is one of the costs of a row."""
     lines = []
     for row in table["rows"]:
         cost = row[which]
         if cost is None:  # not run
             continue
         fixed, poisson = cost["fixed"], cost["poisson"]
-        shown = [
-            fixed["mu"],
-            fixed["epsilon"],
-            poisson["mu"],
-            poisson["epsilon"],
-            fixed["worst_case_participation"]["epsilon"],
-        ]
-        lines.append([*_setting(row), str(cost["rounds"]), f"{row['paper']['mu']:.2f}", *(_upper(each) for each in shown)])
+        worst = fixed["worst_case_participation"]["epsilon"]
+        shown = [fixed["mu"], fixed["epsilon"], poisson["mu"], poisson["epsilon"], worst]
+        setting = _setting(row["paper"] if which == PRINTED else row)
+        lines.append([*setting, str(cost["rounds"]), f"{row['paper']['mu']:.2f}", *(_upper(each) for each in shown)])
     return lines
 
 
@@ -70,27 +68,31 @@ def markdown(table: Mapping[str, Any], command: str) -> str:
         f"`{command}`",
         _ran(table),
         _how(table),
+        *([OVERRIDDEN.format(", ".join(table["overrides"]))] if table["overrides"] else []),
         _lines(HEADINGS, reached_cells(table)),
         *([table["sentence"]] if table.get("sentence") else []),
         "## What it costs",
         COSTS.format(delta=table["delta"]),
-        "At the rounds that the paper prints, had they been planned:",
-        _lines(CERTIFIED, certified_cells(table, "at_the_papers_rounds")),
-        "At the rounds planned here, which is what holds for runs that were ended by their accuracy:",
-        _lines(CERTIFIED, certified_cells(table, "planned")),
-        *_shared(table),
+        "At the rounds and settings that the paper prints, had they been planned, in exact arithmetic:",
+        _lines(CERTIFIED, certified_cells(table, PRINTED)),
+        *_planned(table),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _ran(table: Mapping[str, Any]) -> str:
     versions = "; ".join(", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"])
-    where = ", ".join(table["device"]) or "nothing was run"
-    return f"{where}; {versions}; {table['seconds']:.0f} s of runs; seeds {', '.join(map(str, table['seeds']))}."
+    seeds = sorted({run["seed"] for row in table["rows"] for run in row["runs"]})
+    if not seeds:
+        return "Nothing of it has been run."
+    return (
+        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; seed{'s' * (len(seeds) > 1)} "
+        f"{', '.join(map(str, seeds))}. Draws are seeded: simulations on public data, which can be repeated."
+    )
 
 
 def _how(table: Mapping[str, Any]) -> str:
-    several = len(table["seeds"]) > 1
+    several = any(len(row["runs"]) > 1 for row in table["rows"])
     return (
         f"R is the first round after which the clients' own models have a mean accuracy of {table['target']:.0%} just "
         f"before synchronisation{' (a number a seed; the ratio is that of the median)' if several else ''}: a stop that "
@@ -100,16 +102,22 @@ def _how(table: Mapping[str, Any]) -> str:
     )
 
 
-def _shared(table: Mapping[str, Any]) -> list[str]:
-    rows = [row for row in table["rows"] if row["copies"] > 1]
+def _planned(table: Mapping[str, Any]) -> list[str]:
+    """What holds for the runs; where clients overlap, for a record that many hold, and what that makes of it."""
+    rows = [row for row in table["rows"] if row["runs"]]
     if not rows:
         return []
+    drawn = " and ".join(sorted({row["sampling"] for row in rows}))
+    text = f"At the rounds planned here ({drawn} batches), which is what holds for runs that were ended by their accuracy"
     copies = max(row["copies"] for row in rows)
-    costs = [row | {"planned": row["planned_for_a_record_that_many_hold"]} for row in rows]
+    if copies == 1:
+        return [f"{text}:", _lines(CERTIFIED, certified_cells(table, "planned"))]
     return [
-        f"Clients were drawn with overlap, as the authors draw them, and one record lies with up to {copies} clients. It "
-        "leaks through all of them; for such a record the same rounds cost:",
-        _lines(CERTIFIED, certified_cells({"rows": costs}, "planned")),
+        f"{text}. Clients were drawn with overlap, as the authors draw them; one record lies with up to {copies} clients "
+        "and leaks through all of them:",
+        _lines(CERTIFIED, certified_cells(table, "planned")),
+        "Counting one of its holders only, as the paper does:",
+        _lines(CERTIFIED, certified_cells(table, "planned_counting_one_holder")),
     ]
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..accounting import PrivacyPlan
-from ..config import Config, as_mapping, from_mapping
+from ..config import PUBLIC, Config, as_mapping, from_mapping
 from ..fdp import BadValue
 from ..record import plan_as_json, plan_from_json
+from ..rules import RULES
 from ..run import RoundDone, Trace, Watch, trace
 
 VERSION = 1  # of the files below
@@ -28,15 +29,16 @@ class Run:
     personal: list[float]
     released: list[float]
     plan: dict[str, Any] | None
-    copies: int
     seconds: float  # of the last sitting
     device: str
     versions: dict[str, str]
     version: int = VERSION
 
     @property
-    def privacy_plan(self) -> PrivacyPlan | None:
-        return plan_from_json(self.plan) if self.plan else None
+    def privacy_plan(self) -> PrivacyPlan:
+        """Of a run that had one."""
+        assert self.plan is not None
+        return plan_from_json(self.plan)
 
     def reached(self, target: float) -> int | None:
         """The first round after which the clients' own models are that good."""
@@ -64,7 +66,7 @@ class Runs:
     def open(self, config: Config, rounds: int, title: str) -> Run | None:
         """The same without privacy, for at least so many rounds; a longer run of the same begins with a shorter one."""
         bare = config.changed(**{"privacy.mechanism": "none", "rounds": rounds})
-        if bare.local.schedule == "cosine":  # except here, where the last round decides about the first
+        if bare.local.schedule == "cosine" or bare.averaging:  # except here, where the last round decides about the first
             return self._run(bare, {"rounds": rounds}, title)
         return self._run(bare, {}, title, at_least=rounds)
 
@@ -83,11 +85,8 @@ class Runs:
         work = self.folder / "unfinished" / f"{path.stem}-{config.rounds}"
         work.mkdir(parents=True, exist_ok=True)
         found = _kept(config, trace(config, work, until=until, watch=self.watch), time.perf_counter() - begun)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(".new")
-        written.write_text(json.dumps(asdict(found), allow_nan=False) + "\n", encoding="utf-8")
-        written.replace(path)
-        shutil.rmtree(work)
+        write(path, json.dumps(asdict(found), allow_nan=False) + "\n")
+        shutil.rmtree(work, ignore_errors=True)  # a leftover is in nobody's way
         return found
 
     def _path(self, config: Config, more: dict[str, Any]) -> Path:
@@ -106,15 +105,17 @@ class Runs:
 def _told(config: Config) -> dict[str, Any]:
     """What makes a run another run. Defaults are left out, so that a field added later changes no name."""
     given, defaults = _without_place(config), as_mapping(from_mapping({"privacy": {"mechanism": "none"}}))
-    return {
+    told = {
         name: {key: v for key, v in value.items() if v != defaults[name].get(key)} if isinstance(value, dict) else value
         for name, value in given.items()
-        if name not in ("performance", "rounds")
+        if name != "rounds"
     }
+    arithmetic = {key: value for key, value in told.pop("performance").items() if key in ("dtype", "engine")}
+    return told | ({"performance": arithmetic} if arithmetic else {})
 
 
 def _without_place(config: Config) -> dict[str, Any]:
-    """The config, but for where the data lay."""
+    """The config, but for where the data lay: a published set is the same everywhere."""
     mapping = as_mapping(config)
     return mapping | {"data": mapping["data"] | {"path": ""}}
 
@@ -125,6 +126,12 @@ def _check(config: Config) -> None:
         raise BadValue("evaluate_every", config.evaluate_every, "must be 1: rounds are counted until a score is reached")
     if not config.data.test_records:
         raise BadValue("data.test_records", 0, "must be at least 1: rounds are counted until a score is reached")
+    if config.data.source not in PUBLIC:
+        raise BadValue("data.source", config.data.source, f"must be one of {', '.join(PUBLIC)}", "train your own records")
+    if config.metric not in ("auto", "accuracy"):
+        raise BadValue("metric", config.metric, "must be accuracy: the paper counts rounds until one is reached")
+    if config.rule.name in RULES and not RULES[config.rule.name].uploads:
+        raise BadValue("rule.name", config.rule.name, "sends nothing: there is no global model to compare")
     if config.privacy.mechanism != "noisy-steps":
         raise BadValue("privacy.mechanism", config.privacy.mechanism, "must be noisy-steps, as in the paper")
 
@@ -132,11 +139,23 @@ def _check(config: Config) -> None:
 def _kept(config: Config, traced: Trace, seconds: float) -> Run:
     return Run(
         config=_without_place(config),
-        personal=[round(line["personal"]["mean"], 9) for line in traced.rounds],
-        released=[round(line["released"]["mean"], 9) for line in traced.rounds],
+        personal=[_mean(line["personal"]) for line in traced.rounds],
+        released=[_mean(line["released"]) for line in traced.rounds],
         plan=plan_as_json(traced.plan) if traced.plan else None,
-        copies=traced.copies,
         seconds=seconds,
         device=traced.device,
         versions=traced.versions,
     )
+
+
+def _mean(score: dict[str, float | None]) -> float:
+    """Models that diverged have no score, and get nothing right."""
+    return round(score["mean"] or 0.0, 9)
+
+
+def write(path: Path, text: str) -> None:
+    """The file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)

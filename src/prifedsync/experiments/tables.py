@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,30 +104,34 @@ def assembled(experiment: Experiment, asked: Asked, pairs: Mapping[int, Sequence
 
 
 def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) -> dict[str, Any]:
-    config = asked.config(experiment, row, asked.seeds[0])
-    plan = next((pair.private.privacy_plan for pair in pairs), None) or _plan(config, experiment.records)
-    steps = plan.mechanism
-    assert isinstance(steps, NoisySteps)
-    copies = max((pair.private.copies for pair in pairs), default=1)
+    config, printed = asked.config(experiment, row, asked.seeds[0]), _printed(experiment, row)
     runs = [_reached(experiment, pair) for pair in pairs]
     reached = [found["rounds"] for found in runs if found["reached"]]
     middle = statistics.median(reached) if reached and len(reached) == len(runs) else None
+    plans = [pair.private.privacy_plan.changed(rounds=config.rounds) for pair in pairs]
+    copies = max((plan.copies for plan in plans), default=1)
     return {
         "row": row.number,
-        "participation": config.participation,
-        "sigma": steps.noise_multiplier / 2,
-        "noise_multiplier": steps.noise_multiplier,
-        "batch": steps.batch,
-        "local_steps": steps.local_steps,
-        "records": steps.records,
-        "paper": dict(row.paper),
+        **_setting(config),
+        "paper": _setting(experiment.config(row, 0)) | dict(row.paper),
         "rounds": middle,
         "rounds_over_paper": middle and middle / row.paper["rounds"],
-        "at_the_papers_rounds": _cost(_printed(experiment, row)),
-        "planned": _cost(plan.changed(rounds=config.rounds)) if runs else None,
+        "at_the_papers_rounds": _cost([printed]),
         "copies": copies,
-        "planned_for_a_record_that_many_hold": _cost(plan.changed(rounds=config.rounds), copies) if copies > 1 else None,
+        "planned": _cost(plans) if plans else None,
+        "planned_counting_one_holder": _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None,
         "runs": runs,
+    }
+
+
+def _setting(config: Config) -> dict[str, Any]:
+    noise = config.privacy.noise_multiplier
+    return {
+        "participation": config.participation,
+        "sigma": noise and noise / 2,
+        "batch": config.local.batch,
+        "local_steps": config.local.local_steps,
+        "sampling": config.local.sampling,
     }
 
 
@@ -148,8 +153,7 @@ def _plan(config: Config, records: int) -> PrivacyPlan:
 
 def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:
     """Where a run passed the target (or ended short of it), and what those rounds would cost if they had been planned."""
-    run, plan = pair.private, pair.private.privacy_plan
-    assert plan is not None
+    run = pair.private
     round = run.reached(experiment.target)
     last = round or len(run.personal)
     return {
@@ -160,19 +164,27 @@ def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:
         "global": 100 * run.released[last - 1],
         "nonprivate": pair.twin and 100 * pair.twin.personal[last - 1],
         "nonprivate_global": pair.twin and 100 * pair.twin.released[last - 1],
-        "at_these_rounds": _cost(plan.changed(rounds=last)) | {"kind": STOPPED},
+        "at_these_rounds": _cost([run.privacy_plan.changed(rounds=last, copies=1)]) | {"kind": STOPPED},
         "seconds": run.seconds,
     }
 
 
-def _cost(plan: PrivacyPlan, copies: int = 1) -> dict[str, Any]:
-    """The paper's μ, which is asymptotic, and what is certified for both ways of drawing batches at this noise."""
-    found: dict[str, Any] = {"rounds": plan.rounds, "mu_clt": finite(mu_weak([plan.held_by(copies)]))}
+def _cost(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
+    """The paper's μ, which is asymptotic, and what is certified for both ways of drawing batches; of the worst plan."""
+    found: dict[str, Any] = {"rounds": plans[0].rounds, "mu_clt": finite(mu_weak(plans))}
     for sampling in (Sampling.FIXED, Sampling.POISSON):
-        held = plan.changed(sampling=sampling).held_by(copies)
-        worst = {"worst_case_participation": _certified(held.changed(participation=1.0))}  # whoever may choose chooses all
-        found[sampling.value] = _certified(held) | worst
+        drawn = [plan.changed(sampling=sampling) for plan in plans]
+        chosen_by_others = [plan.changed(participation=1.0) for plan in drawn]  # whoever may choose chooses all rounds
+        found[sampling.value] = _worst(drawn) | {"worst_case_participation": _worst(chosen_by_others)}
     return found
+
+
+def _worst(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
+    def cost(numbers: Mapping[str, Any]) -> float:
+        upper = numbers["epsilon"]["upper"]
+        return math.inf if upper is None else upper
+
+    return max((_certified(plan) for plan in dict.fromkeys(plans)), key=cost)
 
 
 @cache
@@ -184,7 +196,9 @@ def _certified(plan: PrivacyPlan) -> dict[str, Any]:
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """The paper: B = 8 has roughly 0.83 × the μ of B = 16, and processes approximately 1.39 × the samples."""
     both = list(zip(rows[::2], rows[1::2], strict=True))  # for each noise: the small batch, then the large one
-    if not all(row["rounds"] for pair in both for row in pair):
+    costs = [run["at_these_rounds"] for row in rows for run in row["runs"]]
+    unbounded = any(cost["mu_clt"] is None or cost["fixed"]["mu"]["upper"] is None for cost in costs)
+    if unbounded or not all(row["rounds"] for row in rows):
         return None
 
     def ratio(of: Callable[[Mapping[str, Any]], float]) -> float:
