@@ -55,3 +55,17 @@ def test_a_finished_runs_folder_is_left_alone(config, tmp_path):
     with pytest.raises(BadValue, match="finished run"):
         trace(config, tmp_path / "run")
     assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
+
+
+def test_what_was_prepared_for_another_run_changes_nothing(config, tmp_path):
+    """Records and net are shared where they are the same, and only there."""
+    first = trace(config, tmp_path / "first")
+    same = [{"privacy.noise_multiplier": 1.0}, {"participation": 0.5}, {"privacy.mechanism": "none"}, {"averaging": 0.5}]
+    others = [{"seed": 1}, {"data.clients": 4}, {"model.name": "mlp"}]
+    for at, change in enumerate([*same, *others]):
+        other = config.changed(**change)
+        shared = trace(other, tmp_path / f"shared {at}", like=first.prepared)
+        apart = trace(other, tmp_path / f"apart {at}")
+        assert (shared.rounds, shared.plan) == (apart.rounds, apart.plan)
+        assert (shared.prepared.net is first.prepared.net) == (change in same)
+        assert (shared.plan is None) == ("privacy.mechanism" in change)

@@ -171,14 +171,20 @@ class Trace:
     """What an experiment keeps of a run: its rounds, as rounds.jsonl has them, and what they were taken under."""
 
     rounds: list[dict[str, Any]]
-    plan: PrivacyPlan | None  # of the client that is protected least
+    prepared: Prepared
     device: str
     versions: dict[str, str]
 
+    @property
+    def plan(self) -> PrivacyPlan | None:
+        """Of the client that is protected least."""
+        return self.prepared.worst
+
 
 def trace(
-    config: Config, folder: str | Path, *, until: Until = lambda done: False, watch: Watch = lambda event: None
-) -> Trace:
+    config: Config, folder: str | Path, *, until: Until = lambda done: False, watch: Watch = lambda event: None,
+    like: Prepared | None = None,
+) -> Trace:  # fmt: skip
     """The rounds alone, for experiments: no models, no comparisons, no record.
 
     It ends after the round of which `until` says so, and goes on where the folder was left. Ending a run by its scores is
@@ -187,12 +193,13 @@ def trace(
     with _claimed(Path(folder), new=False) as folder:
         if (folder / RECORD).is_file():
             raise BadValue("folder", folder, "holds a finished run", "name another")
-        prepared = prepare(config, watch=watch)  # a checkpoint of other plans or records is refused when it is loaded
+        # a checkpoint of other plans or records is refused when it is loaded
+        prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
         write_file(folder / CONFIG, to_toml(config).encode())
         _rounds(prepared, folder, watch, until)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = _device_name(prepared.net.device)
-        return Trace(rounds, prepared.worst, device, _versions())
+        return Trace(rounds, prepared, device, _versions())
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,16 @@ class Prepared:
         """The plan of the client that is protected least."""
         delta = self.config.privacy.delta
         return max(dict.fromkeys(self.plans), key=lambda plan: _epsilon(plan, delta), default=None)
+
+    def serves(self, config: Config) -> bool:
+        """Whether that config has the same records and the same net, to be trained in another way."""
+        same = ("data", "model", "seed", "metric", "performance")
+        return all(getattr(self.config, name) == getattr(config, name) for name in same)
+
+    def under(self, config: Config) -> Prepared:
+        """The same records and net under another config."""
+        jobs = jobs_of(config, self.federation, self.net.margin_for)
+        return replace(self, config=config, jobs=tuple(jobs), rule=rule_of(config))
 
     def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
         """An engine with all clients in it."""
@@ -480,8 +497,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
         config = config.changed(**{"rule.name": "alone", "rule.publish": False})
     elif not prepared.rule.uploads:
         config = config.changed(**{"rule.name": "fedavg"})
-    jobs = tuple(jobs_of(config, prepared.federation, prepared.net.margin_for))
-    bare = replace(prepared, config=config, jobs=jobs, rule=rule_of(config))
+    bare = prepared.under(config)
     draws = SeededDraws(config.seed)
     cohort, names = bare.cohort(draws), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()

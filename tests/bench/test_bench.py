@@ -163,7 +163,7 @@ def test_in_words_it_is_a_table(command, found, monkeypatch):
 
 
 def test_the_command_refuses_in_one_line(command):
-    refusal = "prifedsync: clients = ten must be whole numbers between commas; for example 10,100,1000\n"
+    refusal = "prifedsync: clients = ten must be whole numbers between commas; for example 1,10,100\n"
     assert command("--clients", "ten") == (2, "", refusal)
     code, _, told = command("nosuch")
     assert (code, told.count("\n")) == (2, 1)

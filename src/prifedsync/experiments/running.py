@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..config import PUBLIC, Config, as_mapping, from_mapping
 from ..fdp import BadValue
 from ..record import plan_as_json, plan_from_json
 from ..rules import RULES
-from ..run import RoundDone, Trace, Watch, trace
+from ..run import Prepared, RoundDone, Trace, Watch, trace
 
 VERSION = 1  # of the files below
 
@@ -53,6 +53,7 @@ class Runs:
     watch: Watch = lambda event: None
     told: Callable[[str], None] = lambda title: None  # what is run next
     only_finished: bool = False  # run nothing, give what is there
+    last: list[Prepared] = field(default_factory=list)  # what the next run may share: most of a sweep has one data set
 
     def private(self, config: Config, target: float, title: str) -> Run | None:
         """Until the target is reached, or for all rounds planned."""
@@ -84,7 +85,9 @@ class Runs:
         begun = time.perf_counter()
         work = self.folder / "unfinished" / f"{path.stem}-{config.rounds}"
         work.mkdir(parents=True, exist_ok=True)
-        found = _kept(config, trace(config, work, until=until, watch=self.watch), time.perf_counter() - begun)
+        traced = trace(config, work, until=until, watch=self.watch, like=self.last[0] if self.last else None)
+        self.last[:] = [traced.prepared]
+        found = _kept(config, traced, time.perf_counter() - begun)
         write(path, json.dumps(asdict(found), allow_nan=False) + "\n")
         shutil.rmtree(work, ignore_errors=True)  # a leftover is in nobody's way
         return found
