@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,27 +53,33 @@ class Asked:
 
 
 def run(experiment: Experiment, asked: Asked, runs: Runs) -> dict[int, list[Pair]]:
-    """Every row asked for, then the twins: rows that differ in their noise alone share one, as long as the longest."""
+    """Every row asked for under every seed; a seed decides the split, so its runs come together."""
     rows = asked.chosen(experiment)
-    found: dict[tuple[int, int], Run] = {}
-    for row in rows:
-        for seed in asked.seeds:
-            title = f"{experiment.name} row {row.number} of {len(experiment.rows)}, seed {seed}"
-            private = runs.private(asked.config(experiment, row, seed), experiment.target, title)
-            if private:
-                found[row.number, seed] = private
     pairs: dict[int, list[Pair]] = {row.number: [] for row in rows}
-    for row in rows:
-        alike = [other.number for other in rows if _without_noise(other) == _without_noise(row)]
-        for seed in asked.seeds:
-            if (row.number, seed) in found:
-                twin = None
-                if experiment.twins:
-                    longest = max(len(found[number, seed].personal) for number in alike if (number, seed) in found)
-                    title = f"{experiment.name} row {row.number} without privacy, seed {seed}"
-                    twin = runs.open(asked.config(experiment, row, seed), longest, title)
-                pairs[row.number].append(Pair(seed, found[row.number, seed], twin))
+    for seed in asked.seeds:
+        for number, pair in _run(experiment, rows, asked, seed, runs):
+            pairs[number].append(pair)
     return pairs
+
+
+def _run(experiment: Experiment, rows: Sequence[Row], asked: Asked, seed: int, runs: Runs) -> Iterator[tuple[int, Pair]]:
+    """The rows, then the twins: rows that differ in their noise alone share one, as long as the longest."""
+    found: dict[int, Run] = {}
+    for row in rows:
+        title = f"{experiment.name} row {row.number} of {len(experiment.rows)}, seed {seed}"
+        private = runs.private(asked.config(experiment, row, seed), experiment.target, title)
+        if private:
+            found[row.number] = private
+    for row in rows:
+        if row.number not in found:
+            continue
+        twin = None
+        if experiment.twins:
+            alike = [other.number for other in rows if _without_noise(other) == _without_noise(row)]
+            longest = max(len(found[number].personal) for number in alike if number in found)
+            title = f"{experiment.name} row {row.number} without privacy, seed {seed}"
+            twin = runs.open(asked.config(experiment, row, seed), longest, title)
+        yield row.number, Pair(seed, found[row.number], twin)
 
 
 def _without_noise(row: Row) -> dict[str, Any]:
