@@ -131,6 +131,12 @@ def test_printed_costs_are_never_below_the_certified_ones():
     assert float(cells[6]) < 1.001 * cost["fixed"]["epsilon"]["upper"]
 
 
+def test_a_twin_that_rows_share_is_timed_once():
+    experiment = replace(Experiment.named("table1"), rows=Experiment.named("table1").rows[:2])
+    pairs = {row: [Pair(0, made_up([0.1 * row, 0.9], None, plan_of()), made_up([0.9, 0.9]))] for row in (1, 2)}
+    assert assembled(experiment, Asked(overrides=("rounds=6",)), pairs)["seconds"] == 30.0
+
+
 def test_the_page_never_calls_the_limit_a_guarantee():
     text = markdown(few([Pair(0, made_up([0.9], None, plan_of()), None)]), "prifedsync reproduce table1")
     assert "no bound" in text

@@ -93,7 +93,7 @@ def assembled(experiment: Experiment, asked: Asked, pairs: Mapping[int, Sequence
     """The whole table; rows that were not run have what needs no training."""
     rows = [_row(experiment, asked, row, pairs.get(row.number, ())) for row in experiment.rows]
     ran = [run for row in pairs.values() for pair in row for run in (pair.private, pair.twin) if run]
-    distinct = {id(run): run for run in ran}.values()  # twins are shared
+    distinct = [run for at, run in enumerate(ran) if run not in ran[:at]]  # twins are shared
     table = {
         "table": experiment.name,
         "title": experiment.title,
