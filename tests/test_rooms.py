@@ -23,7 +23,7 @@ ALLOWED = {
     "owner": {"accounting", "data", "local", "fdp"},
     "run": {"__init__", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
     "terminal": {"fdp", "accounting", "record", "run", "audit", "experiments"},
-    "experiments": {"run", "config", "record", "accounting", "fdp", "data", "rules", "sync"},
+    "experiments": {"engines", "run", "config", "record", "accounting", "fdp", "data", "rules", "sync"},
     "audit": {"run", "fdp", "accounting", "config", "record", "data", "models", "local", "rules", "sync", "engines"},
     "bench": {"__init__", "run", "config", "data", "models", "local", "engines", "accounting", "fdp", "rules"},
     "report": {"fdp", "accounting", "config", "record"},

@@ -399,14 +399,12 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
 def _table(name: str, asked: Asked, runs: Runs, out: Path) -> dict[str, Any]:
     """One table of the paper, run and written."""
     from .experiments.declared import Experiment
-    from .experiments.pages import markdown
-    from .experiments.running import write
+    from .experiments.pages import write
     from .experiments.tables import assembled, run
 
     experiment = Experiment.named(name)
     table = assembled(experiment, asked, run(experiment, asked, runs))
-    write(out / f"{name}.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
-    write(out / f"{name}.md", markdown(table, _reproduces(name, asked)))
+    write(table, _reproduces(name, asked), out)
     return table
 
 
@@ -431,17 +429,17 @@ def _pictures(asked: Asked, runs: Runs, folder: Path) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png" for name in ("subsampling", "theorem-1")]
-    paper.amplification(paths[0])
+    paper.amplification_figure().savefig(paths[0])
     clients, share, rounds = 100, 0.05, 40
-    paper.leak_over_rounds(
-        paths[1], range(1, rounds + 1), leak.promised(share, rounds), leak.exact(clients, share, rounds),
+    paper.leak_figure(
+        range(1, rounds + 1), leak.promised(share, rounds), leak.exact(clients, share, rounds),
         leak.measured(clients, share, rounds, runs=2000, seed=0), f"m = {clients} clients, p = {share:g}",
         leak.transcript(share, rounds),
-    )  # fmt: skip
+    ).savefig(paths[1])  # fmt: skip
     for figure in figures(asked, runs):
         paths.append(folder / f"{figure.name}.png")
         lines = [paper.Accuracy(line.label, line.runs, line.kind, line.group) for line in figure.lines]
-        paper.accuracy_over_rounds(paths[-1], figure.title, lines, figure.target, figure.note)
+        paper.accuracy_figure(figure.title, lines, figure.target, figure.note).savefig(paths[-1])
     config = load("cifar-paper", [f"seed={asked.seeds[0]}", *asked.overrides], asked.data)
     found = census(load_records(config.data, config.seed))
     bars = [partition.Bar(client.name, client.train, client.labels) for client in found.clients]

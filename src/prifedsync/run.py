@@ -393,7 +393,8 @@ def _rounds(
     personal: list[float | None] = progress["personal"]
     stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
     events = _events(folder, config)
-    worst, saved = prepared.worst, (begun := time.perf_counter())  # a plan that cannot be accounted is refused here
+    worst = prepared.worst  # a plan that cannot be accounted is refused here
+    saved = begun = time.perf_counter()
     first = server.round
     rounds = _synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:

@@ -1,7 +1,5 @@
 """Partitions: every record with exactly one client unless they overlap, the same for the same seed, each split its own."""
 
-import copy
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from prifedsync.config import DataConfig
 from prifedsync.data import Records, Task, check, load
 from prifedsync.data.dirichlet import Law, by_label, dirichlet
-from prifedsync.data.partition import federated, held_out, iid, partitioned, quantity, shards
+from prifedsync.data.partition import deal, divided, federated, held_out, iid, quantity, shards, taken
 from prifedsync.fdp import BadValue
 
 
@@ -21,6 +19,11 @@ def numbered(n, labels=None):
     """Records that know their own number."""
     y = torch.arange(n) % 3 if labels is None else torch.as_tensor(labels)
     return Records(torch.arange(n, dtype=torch.float32).unsqueeze(1), y)
+
+
+def partitioned(config, records, seed):
+    """The records of each client before any are held out."""
+    return {name: taken(records, rows) for name, rows in deal(config, records.y.numpy(), seed).rows.items()}
 
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 5)).flatmap(
@@ -153,7 +156,7 @@ def test_with_overlap_sizes_are_exact_and_no_test_record_is_trained_on(case, spa
         test_fraction=fraction,
     )  # fmt: skip
     records = numbered(n, labels)
-    federation = federated(config, partitioned(config, records, seed), Task("classes", max(2, classes)), seed)
+    federation = divided(config, records, Task("classes", max(2, classes)), seed)
     held = max(0, min(round(each * fraction), each - 1))
     trained, tested = set(), set()
     for client in federation.clients:
@@ -171,7 +174,7 @@ def test_with_overlap_sizes_are_exact_and_no_test_record_is_trained_on(case, spa
 def test_with_overlap_a_client_is_tested_on_labels_as_it_has_them():
     config = DataConfig(partition="dirichlet", overlap=True, clients=8, records_per_client=1000, test_fraction=0.3)
     labels = torch.arange(20_000) % 4
-    federation = federated(config, partitioned(config, numbered(20_000, labels), 0), Task("classes", 4), 0)
+    federation = divided(config, numbered(20_000, labels), Task("classes", 4), 0)
     for client in federation.clients:
         assert (len(client.train), len(client.test)) == (700, 300)
         shares = [np.bincount(part.y, minlength=4) / len(part) for part in (client.train, client.test)]
@@ -230,17 +233,13 @@ def test_more_clients_do_not_change_the_first_ones():
 
 def test_the_order_of_clients_in_a_dict_changes_nothing():
     config = DataConfig(partition="dirichlet", clients=4, records_per_client=50)
-    for overlap in (False, True):
-        split = partitioned(replace(config, overlap=overlap), numbered(300), 5)
-        turned = copy.copy(split)
-        for name in sorted(split)[:-1]:
-            turned[name] = turned.pop(name)  # to the end
-        assert [*turned] != [*split]
-        one, other = (federated(config, clients, Task("classes", 3), 5) for clients in (split, turned))
-        others = {client.name: client for client in other.clients}
-        for client in one.clients:
-            assert torch.equal(client.train.x, others[client.name].train.x)
-            assert torch.equal(client.test.x, others[client.name].test.x)
+    split = partitioned(config, numbered(300), 5)
+    turned = {name: split[name] for name in reversed(split)}
+    one, other = (federated(config, clients, Task("classes", 3), 5) for clients in (split, turned))
+    others = {client.name: client for client in other.clients}
+    for client in one.clients:
+        assert torch.equal(client.train.x, others[client.name].train.x)
+        assert torch.equal(client.test.x, others[client.name].test.x)
 
 
 def test_labels_follow_the_law_that_was_drawn():
@@ -313,14 +312,14 @@ def test_copies_are_counted_over_training_records(source, overlap, tmp_path):
 
 def test_every_record_with_every_client():
     config = DataConfig(partition="dirichlet", overlap=True, clients=7, records_per_client=30, test_fraction=0.0)
-    federation = federated(config, partitioned(config, numbered(30), 0), Task("classes", 3), 0)
+    federation = divided(config, numbered(30), Task("classes", 3), 0)
     assert federation.copies == 7
 
 
 def test_other_partitions_have_no_copies():
     for partition in ("iid", "shards", "quantity"):
         config = DataConfig(partition=partition, clients=4)
-        assert federated(config, partitioned(config, numbered(60), 0), Task("classes", 3), 0).copies == 1
+        assert divided(config, numbered(60), Task("classes", 3), 0).copies == 1
 
 
 @pytest.mark.parametrize(("changed", "says"), [

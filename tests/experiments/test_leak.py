@@ -111,9 +111,11 @@ def test_only_the_leaking_client_marks_a_model():
     assert list(engine.train(3, [2, 3], None).of) == [2, 3]
 
 
-def test_marks_are_for_clients_that_are_pushed_their_helpers():
-    with pytest.raises(NotImplementedError):
-        Marking(2, FedAvg()).train(0, [0], torch.zeros(1))
+def test_pulled_helpers_are_a_round_behind_those_pushed():
+    """With everybody in every round: pushed, the mark of the first round is there at its end; pulled, in the second."""
+    for delivery, round in (("push", 0), ("pull", 1)):
+        plan = Synchronisation(clients=3, rounds=4, delivery=delivery)
+        assert learns(plan, lambda client, round: 0.5) == round
 
 
 @pytest.mark.parametrize(

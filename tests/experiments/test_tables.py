@@ -112,7 +112,7 @@ def test_of_several_seeds_the_worst_plan_is_stated():
 
 def test_what_the_paper_prints_keeps_its_own_settings():
     asked = Asked(rows=(1,), overrides=("privacy.noise_multiplier=0.5", "local.batch=60", "rounds=2"))
-    table = few([Pair(0, made_up([0.9], None, plan_of(noise_multiplier=0.5, batch=60)), None)], asked)
+    table = few([Pair(0, made_up([0.9], None, plan_of(2, noise_multiplier=0.5, batch=60)), None)], asked)
     assert certified_cells(table, "at_the_papers_rounds")[0][:4] == ["1", "1", "16", "93"]
     assert certified_cells(table, "planned")[0][:4] == ["1", "0.25", "60", "2"]
     assert "Overridden here: privacy.noise_multiplier=0.5, local.batch=60, rounds=2" in markdown(table, "")

@@ -13,7 +13,7 @@ from ..fdp.values import BadValue
 from . import labels
 from .federation import Client, Federation, Records, Task, paired
 from .folder import files, unreadable
-from .partition import federated, held_out, partitioned, taken
+from .partition import divided, federated, held_out, taken
 from .scale import EVERY, constant_of, key, range_of, scaled
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
     """The federation in one npz file a client (x, y, perhaps x_test and y_test), or in one file for all (x, y, client)."""
     found = files(config, ".npz")
     if isinstance(found, Path):
-        return federated(config, _one_file(config, task, found, seed), task, seed)
+        return _one_file(config, task, found, seed)
     clients = []
     for name, path in found.items():
         held = read(path)
@@ -46,18 +46,19 @@ def client(config: DataConfig, task: Task, name: str, parts: list[np.ndarray], s
     return Client(name, train, records(config, parts[2], parts[3], task, f"{who}, test"))
 
 
-def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> dict[str, Records]:
+def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federation:
     held = read(path)
     column = config.client_column or "client"
     everybody = records(config, _array(held, "x", path.name), _array(held, "y", path.name), task, path.name)
     if column not in held and not config.client_column:
-        return partitioned(config, everybody, seed)
+        return divided(config, everybody, task, seed)
     owners = _array(held, column, path.name)
     if owners.shape != (len(everybody),) or owners.dtype.kind not in "iuUS":
         rule = f"must be one name or whole number for each of the {len(everybody)} records"
         raise BadValue(f"{path.name}, array {column}", f"{owners.dtype} of shape {owners.shape}", rule)
     named = np.char.decode(owners, "utf-8", "replace") if owners.dtype.kind == "S" else owners
-    return {str(name): taken(everybody, np.flatnonzero(named == name)) for name in np.unique(named)}
+    clients = {str(name): taken(everybody, np.flatnonzero(named == name)) for name in np.unique(named)}
+    return federated(config, clients, task, seed)
 
 
 def read(path: Path) -> dict[str, np.ndarray]:

@@ -64,19 +64,12 @@ class Deal:
         return int(np.bincount(np.concatenate(list(self.rows.values()))).max())
 
 
-class Overlapping(dict[str, Records]):
-    """Training records of clients that share some, with their test records and with how many clients one may lie."""
-
-    def __init__(self, train: Mapping[str, Records], tests: Mapping[str, Records], copies: int) -> None:
-        super().__init__(train)
-        self.tests, self.copies = tests, copies
-
-
-def partitioned(config: DataConfig, records: Records, seed: int) -> dict[str, Records]:
-    """Undivided records over `data.clients` clients, by `data.partition`."""
+def divided(config: DataConfig, records: Records, task: Task, seed: int) -> Federation:
+    """Undivided records over `data.clients` clients, by `data.partition`, each with held-out records."""
     if config.partition == "dirichlet" and config.overlap:
-        return _overlapping(config, records, seed)
-    return {name: taken(records, mine) for name, mine in deal(config, records.y.numpy(), seed).rows.items()}
+        return _overlapping(config, records, task, seed)
+    dealt = deal(config, records.y.numpy(), seed)
+    return federated(config, {name: taken(records, mine) for name, mine in dealt.rows.items()}, task, seed)
 
 
 def deal(config: DataConfig, labels: np.ndarray, seed: int) -> Deal:
@@ -131,7 +124,7 @@ def _refuse_dirichlet(config: DataConfig, records: int, rule: str) -> None:
         raise BadValue("data.clients × data.records_per_client", config.clients * each, rule, remedy)
 
 
-def _overlapping(config: DataConfig, records: Records, seed: int) -> Overlapping:
+def _overlapping(config: DataConfig, records: Records, task: Task, seed: int) -> Federation:
     """Clients that draw from the same records, each as many to train and to test on as if it held out its own."""
     _refuse(config, len(records))
     # Held out before anything is dealt, once for everybody: what one client held out of its own draw could be trained on
@@ -140,14 +133,11 @@ def _overlapping(config: DataConfig, records: Records, seed: int) -> Overlapping
     each = config.records_per_client
     tests = _held(each, config.test_fraction)
     dealt = deal(replace(config, records_per_client=each - tests), apart.train.y.numpy(), seed)
-    drawn = {
-        name: law.tests(tests, apart.test.y.numpy(), generator(seed, "test", name)) for name, law in dealt.laws.items()
-    }
-    return Overlapping(
-        {name: taken(apart.train, mine) for name, mine in dealt.rows.items()},
-        {name: taken(apart.test, mine) for name, mine in drawn.items()},
-        dealt.copies,
-    )
+    clients = []
+    for name, mine in dealt.rows.items():
+        drawn = dealt.laws[name].tests(tests, apart.test.y.numpy(), generator(seed, "test", name))
+        clients.append(Client(name, taken(apart.train, mine), taken(apart.test, drawn)))
+    return Federation(tuple(clients), task, dealt.copies)
 
 
 def taken(records: Records, which: np.ndarray) -> Records:
@@ -158,9 +148,6 @@ def taken(records: Records, which: np.ndarray) -> Records:
 
 def federated(config: DataConfig, clients: Mapping[str, Records], task: Task, seed: int) -> Federation:
     """The federation of these clients, each with its own held-out records."""
-    if isinstance(clients, Overlapping):
-        found = tuple(Client(name, mine, clients.tests[name]) for name, mine in clients.items())
-        return Federation(found, task, clients.copies)
     return Federation(tuple(held_out(name, mine, config.test_fraction, seed) for name, mine in clients.items()), task)
 
 

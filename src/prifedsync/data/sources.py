@@ -12,7 +12,7 @@ from .embedded import EMBEDDED, embedded
 from .federation import Federation, check
 from .given import from_function
 from .images import IMAGES
-from .partition import federated, partitioned
+from .partition import divided
 from .table import from_csv
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ def load(config: DataConfig, seed: int) -> Federation:
     """The checked federation that the config describes; `seed` decides the split and nothing else."""
     if config.source in EMBEDDED:
         records, task = embedded(config)
-        return check(federated(config, partitioned(config, records, seed), task, seed))
+        return check(divided(config, records, task, seed))
     if config.source in IMAGES:
         return check(images.load(config, seed))
     if config.source == "csv":
-        task = labels.task(config)
-        return check(federated(config, from_csv(config, task, seed), task, seed))
+        return check(from_csv(config, labels.task(config), seed))
     if config.source == "npz":
         return check(from_npz(config, labels.task(config), seed))
     if ":" in config.source:

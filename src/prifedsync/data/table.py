@@ -14,9 +14,9 @@ import torch
 
 from ..fdp.values import BadValue
 from . import labels
-from .federation import Records, Task
+from .federation import Federation, Records, Task
 from .folder import files, unreadable
-from .partition import partitioned, taken
+from .partition import divided, federated, taken
 from .scale import EVERY, constant_of, key, range_of, scaled
 from .text import as_number, is_missing
 
@@ -44,22 +44,23 @@ class Sheet:
         return f"{whose}{self.path.name} line {self.lines[i]}, column {column!r}"
 
 
-def from_csv(config: DataConfig, task: Task, seed: int) -> dict[str, Records]:
-    """Each client's records, from one file a client or from one file for all."""
+def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
+    """The federation in one file a client, or in one file for all."""
     found = files(config, ".csv")
     if not isinstance(found, Path):
-        return _one_file_each(config, task, found)
+        return federated(config, _one_file_each(config, task, found), task, seed)
     sheet = read(found)
     features = columns(config, sheet, task)
     if not config.client_column:
-        return partitioned(config, records(config, sheet, features, task), seed)
+        return divided(config, records(config, sheet, features, task), task, seed)
     owners = sheet.column(config.client_column)
     for i, owner in enumerate(owners):
         if is_missing(owner):
             raise BadValue(sheet.place(i, config.client_column), repr(owner), "must name a client", "fill it in")
     everybody = records(config, Sheet(sheet.path, sheet.header, sheet.rows, sheet.lines, owners), features, task)
     rows = np.array(owners)
-    return {name: taken(everybody, np.flatnonzero(rows == name)) for name in sorted(set(owners))}
+    clients = {name: taken(everybody, np.flatnonzero(rows == name)) for name in sorted(set(owners))}
+    return federated(config, clients, task, seed)
 
 
 def _one_file_each(config: DataConfig, task: Task, found: dict[str, Path]) -> dict[str, Records]:

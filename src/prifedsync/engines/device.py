@@ -186,7 +186,8 @@ class Stack:
         self.wholes = torch.zeros(3, capacity, dtype=torch.long, device=net.device)
         sizes, offsets, wanted = self.wholes
         self.terms = Terms(sizes, offsets, wanted, rates)
-        self.purposes = ["noise", "batch", "augment", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
+        self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
+        self.purposes += ["augment"] if augmented else []
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
@@ -360,11 +361,12 @@ class Stack:
         if not self.net.dropouts and not self.augmented:
             return {}, None
         nonces = torch.stack([self.step.expand_as(picked), picked.int()], 2)
+        dropouts = self.net.dropouts.items()
         masks = {
             name: streams.words(keys, nonces, torch.Size(shape).numel()).reshape(*picked.shape, *shape)
-            for keys, (name, (_, shape)) in zip(self.keys[3:], self.net.dropouts.items(), strict=True)
+            for keys, (name, (_, shape)) in zip(self.keys[2 : 2 + len(dropouts)], dropouts, strict=True)
         }
-        return masks, streams.words(self.keys[2], nonces, len(CHOICES)) if self.augmented else None
+        return masks, streams.words(self.keys[-1], nonces, len(CHOICES)) if self.augmented else None
 
     def _mask(self, name: str, words: Tensor) -> Tensor:
         rate, _ = self.net.dropouts[name]

@@ -92,9 +92,9 @@ class Marking:
         self.own, self.helpers = torch.zeros(2, clients, 1, dtype=torch.double)
 
     def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
-        """Local training from what was last pushed. It sends 0 or 1, so no mark can become too small to be seen."""
+        """Local training from the helper. It sends 0 or 1, so no mark can become too small to be seen."""
         if weights is not None:
-            raise NotImplementedError("clients start from the helper they were last pushed")
+            self.push(chosen, weights)
         at = torch.tensor(chosen)
         rows = (self.rule.start(self.own[at], self.helpers[at]) > 0).double()
         rows[at == LEAKING] = 1.0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..accounting.statement import up
+from ..engines.checkpoint import write_file
 
 HEADINGS = ("p", "σ", "B", "R paper", "R here", "ratio", "own", "global", "non-private", "μ paper", "μ CLT")
 CERTIFIED = ("p", "σ", "B", "R", "μ paper", "fixed: μ ≤", "ε ≤", "Poisson: μ ≤", "ε ≤", "others choose, fixed: ε ≤")
@@ -59,6 +62,13 @@ def _mean(runs: Sequence[Mapping[str, Any]], key: str) -> str:
 
 def _upper(bound: Mapping[str, float | None]) -> str:
     return "∞" if bound["upper"] is None else up(bound["upper"], 4)
+
+
+def write(table: Mapping[str, Any], command: str, folder: Path) -> None:
+    """The table for programs, and as a page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / f"{table['table']}.json", f"{json.dumps(table, indent=1, allow_nan=False)}\n".encode())
+    write_file(folder / f"{table['table']}.md", markdown(table, command).encode())
 
 
 def markdown(table: Mapping[str, Any], command: str) -> str:

@@ -7,12 +7,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..accounting import PrivacyPlan
 from ..config import PUBLIC, Config, as_mapping, from_mapping
+from ..engines.checkpoint import write_file
 from ..fdp import BadValue
 from ..record import plan_as_json, plan_from_json
 from ..rules import RULES
@@ -45,7 +46,7 @@ class Run:
         return next((round for round, value in enumerate(self.personal, start=1) if value >= target), None)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Runs:
     """A folder of finished runs. What a run is kept by is its config, without where it ran and where the data lay."""
 
@@ -53,7 +54,7 @@ class Runs:
     watch: Watch = lambda event: None
     told: Callable[[str], None] = lambda title: None  # what is run next
     only_finished: bool = False  # run nothing, give what is there
-    last: list[Prepared] = field(default_factory=list)  # what the next run may share: most of a sweep has one data set
+    last: Prepared | None = None  # what the next run may share: most of a sweep has one data set
 
     def private(self, config: Config, target: float, title: str) -> Run | None:
         """Until the target is reached, or for all rounds planned."""
@@ -85,10 +86,11 @@ class Runs:
         begun = time.perf_counter()
         work = self.folder / "unfinished" / f"{path.stem}-{config.rounds}"
         work.mkdir(parents=True, exist_ok=True)
-        traced = trace(config, work, until=until, watch=self.watch, like=self.last[0] if self.last else None)
-        self.last[:] = [traced.prepared]
+        traced = trace(config, work, until=until, watch=self.watch, like=self.last)
+        self.last = traced.prepared
         found = _kept(config, traced, time.perf_counter() - begun)
-        write(path, json.dumps(asdict(found), allow_nan=False) + "\n")
+        path.parent.mkdir(exist_ok=True)
+        write_file(path, f"{json.dumps(asdict(found), allow_nan=False)}\n".encode())
         shutil.rmtree(work, ignore_errors=True)  # a leftover is in nobody's way
         return found
 
@@ -135,6 +137,8 @@ def _check(config: Config) -> None:
         raise BadValue("metric", config.metric, "must be accuracy: the paper counts rounds until one is reached")
     if config.rule.name in RULES and not RULES[config.rule.name].uploads:
         raise BadValue("rule.name", config.rule.name, "sends nothing: there is no global model to compare")
+    if config.privacy.randomness != "seeded":
+        raise BadValue("privacy.randomness", config.privacy.randomness, "must be seeded: what is kept can be repeated")
     if config.privacy.mechanism != "noisy-steps":
         raise BadValue("privacy.mechanism", config.privacy.mechanism, "must be noisy-steps, as in the paper")
 
@@ -154,11 +158,3 @@ def _kept(config: Config, traced: Trace, seconds: float) -> Run:
 def _mean(score: dict[str, float | None]) -> float:
     """Models that diverged have no score, and get nothing right."""
     return round(score["mean"] or 0.0, 9)
-
-
-def write(path: Path, text: str) -> None:
-    """The file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)

@@ -110,19 +110,18 @@ def assembled(experiment: Experiment, asked: Asked, pairs: Mapping[int, Sequence
 
 
 def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) -> dict[str, Any]:
-    config, printed = asked.config(experiment, row, asked.seeds[0]), _printed(experiment, row)
     runs = [_reached(experiment, pair) for pair in pairs]
     reached = [found["rounds"] for found in runs if found["reached"]]
     middle = statistics.median(reached) if reached and len(reached) == len(runs) else None
-    plans = [pair.private.privacy_plan.changed(rounds=config.rounds) for pair in pairs]
+    plans = [pair.private.privacy_plan for pair in pairs]
     copies = max((plan.copies for plan in plans), default=1)
     return {
         "row": row.number,
-        **_setting(config),
+        **_setting(asked.config(experiment, row, asked.seeds[0])),
         "paper": _setting(experiment.config(row, 0)) | dict(row.paper),
         "rounds": middle,
         "rounds_over_paper": middle and middle / row.paper["rounds"],
-        "at_the_papers_rounds": _cost([printed]),
+        "at_the_papers_rounds": _cost([_printed(experiment, row)]),
         "copies": copies,
         "planned": _cost(plans) if plans else None,
         "planned_counting_one_holder": _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None,
@@ -143,18 +142,14 @@ def _setting(config: Config) -> dict[str, Any]:
 
 def _printed(experiment: Experiment, row: Row) -> PrivacyPlan:
     """The plan of the paper's row, whatever was overridden here."""
-    return _plan(experiment.config(row, 0), experiment.records).changed(rounds=int(row.paper["rounds"]))
-
-
-def _plan(config: Config, records: int) -> PrivacyPlan:
-    """The plan of a client with so many records, where nothing was run that has one."""
+    config = experiment.config(row, 0)
     local, noise = config.local, config.privacy.noise_multiplier
     assert noise is not None
     steps = NoisySteps(
-        noise_multiplier=noise, records=records, batch=local.batch, local_steps=local.local_steps,
+        noise_multiplier=noise, records=experiment.records, batch=local.batch, local_steps=local.local_steps,
         sampling=Sampling(local.sampling), clip_norm=config.privacy.clip_norm,
     )  # fmt: skip
-    return PrivacyPlan(mechanism=steps, rounds=config.rounds, participation=config.participation)
+    return PrivacyPlan(mechanism=steps, rounds=int(row.paper["rounds"]), participation=config.participation)
 
 
 def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -48,29 +47,6 @@ class Accuracy:
         return np.asarray(np.mean([run[:common] for run in self.runs], axis=0))
 
 
-def amplification(path: Path) -> None:
-    """C_p(G_1.8) for p = 0.35, with what it is made of (`fig:cpf`)."""
-    amplification_figure().savefig(path)
-
-
-def accuracy_over_rounds(path: Path, title: str, lines: Sequence[Accuracy], target: float, note: str) -> None:
-    """Accuracies over rounds, with the target as a line across."""
-    accuracy_figure(title, lines, target, note).savefig(path)
-
-
-def leak_over_rounds(
-    path: Path,
-    rounds: Sequence[int],
-    promised: Sequence[float] | Array,
-    exact: Sequence[float] | Array,
-    measured: Sequence[tuple[float, float]],
-    note: str,
-    certified: Sequence[float] | Array | None = None,
-) -> None:
-    """What `thm:alg_1` promises against what one other client learns; `measured` are shares with standard errors."""
-    leak_figure(rounds, promised, exact, measured, note, certified).savefig(path)
-
-
 def amplified() -> tuple[Line, ...]:
     """The identity, f_p, its inverse, and the certified lower curve of C_p(f) = min{f_p, f_p⁻¹}**."""
     alpha = np.unique(np.concatenate((np.geomspace(1e-6, 0.1, 120), np.linspace(0.0, 1.0, 1001))))  # steep at 0
@@ -85,6 +61,7 @@ def amplified() -> tuple[Line, ...]:
 
 
 def amplification_figure() -> Any:
+    """C_p(G_1.8) for p = 0.35, with what it is made of (`fig:cpf`)."""
     figure, axes = _paper(
         (7.2, 7.0),
         "What drawing a batch hides",
@@ -125,6 +102,7 @@ def _straight_part(axes: Any) -> None:
 
 
 def accuracy_figure(title: str, lines: Sequence[Accuracy], target: float, note: str) -> Any:
+    """Accuracies over rounds, with the target as a line across."""
     target = number("target", target, 0, 1, remedy="give 0.9 for 90 %")
     figure, axes = _paper((7.6, 5.4), title, note)
     for line in lines:
@@ -182,6 +160,7 @@ def leak_figure(
     note: str,
     certified: Sequence[float] | Array | None = None,
 ) -> Any:
+    """What `thm:alg_1` promises against what one other client learns; `measured` are shares with standard errors."""
     last, claim, truth = rounds[-1], promised[-1], exact[-1]
     said = f"after {last} rounds: promised {claim:.3f}, true {truth:.3f}; {note}"
     figure, axes = _paper((8.4, 5.2), "Theorem 1's promise, and what one other client learns", said)
