@@ -1,10 +1,13 @@
 """The rounds alone, for experiments: ended by a score, gone on with, and the run that `train` would have been."""
 
 import json
+import os
+import signal
 
 import pytest
 
 from prifedsync.config import load
+from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.fdp import BadValue
 from prifedsync.run import trace, train
 
@@ -33,6 +36,25 @@ def test_it_ends_where_it_is_told_to(config, tmp_path):
     part = trace(config, tmp_path / "part", until=lambda done: done.round == 2)
     assert part.rounds == whole.rounds[:2]
     assert part.plan == whole.plan  # of all rounds planned: the stop depended on what was seen
+
+
+@pytest.mark.parametrize("last", [2, 5])
+def test_what_nobody_goes_on_from_is_not_saved(config, tmp_path, last, monkeypatch):
+    """A hundred clients' models take seconds to write; a round in which somebody interrupts is saved all the same."""
+    saved, honest = [], Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda *given: saved.append(given[1].round) or honest(*given))
+    enough = {"until": lambda done: done.round == last}
+    trace(config.changed(**{"performance.checkpoint_seconds": 1e9}), tmp_path / "quiet", **enough)
+    assert saved == [0]
+
+    def interrupts(event):
+        if getattr(event, "round", None) == last - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trace(config.changed(**{"performance.checkpoint_seconds": 1e9}), tmp_path / "stopped", watch=interrupts, **enough)
+    assert saved == [0, 0, last]
+    assert trace(config, tmp_path / "stopped").rounds == trace(config, tmp_path / "whole").rounds
 
 
 def test_it_goes_on_with_another_way_of_running_it_but_not_with_another_plan(config, tmp_path):

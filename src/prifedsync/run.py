@@ -196,7 +196,7 @@ def trace(
         # a checkpoint of other plans or records is refused when it is loaded
         prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
         write_file(folder / CONFIG, to_toml(config).encode())
-        _rounds(prepared, folder, watch, until)
+        _rounds(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = _device_name(prepared.net.device)
         return Trace(rounds, prepared, device, _versions())
@@ -417,10 +417,6 @@ def _rounds(
                     line[name] = {"mean": score.mean, "worst": score.worst}
                     events(f"{prepared.metric}/{name}", score, server.round)
             now, stop = time.perf_counter(), interrupted()
-            over = server.round == config.rounds or stop
-            due = checkpoint is not None and (over or now - saved >= config.performance.checkpoint_seconds)
-            written = log(line, due)
-            pace = (now - begun) / (server.round - first)
             done = RoundDone(
                 "private" if prepared.plans else "non-private",
                 server.round,
@@ -428,18 +424,22 @@ def _rounds(
                 len(sent),
                 scored.get("personal"),
                 scored.get("released"),
-                pace,
+                (now - begun) / (server.round - first),
                 worst,
                 config.privacy.delta,
                 config.privacy.randomness == "seeded",
             )
+            enough = until(done)
+            late = server.round == config.rounds or now - saved >= config.performance.checkpoint_seconds
+            due = checkpoint is not None and (stop or (late and not enough))  # after enough nobody goes on
+            written = log(line, due)
             watch(done)
             if checkpoint and due:
                 checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
                 saved = time.perf_counter()
             if stop:
                 raise KeyboardInterrupt
-            if until(done):
+            if enough:
                 break
     return server, cohort, personal
 

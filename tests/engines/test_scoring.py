@@ -81,7 +81,27 @@ def test_models_scored_together_get_the_scores_they_get_alone(name, metric, devi
     assert same(scorer.each(models[0]), [alone(case, metric, models[0], *test) for test in tests], metric)
     everything = [torch.cat(part) for part in zip(*tests, strict=True)]
     assert same(scorer.everybody(models), [alone(case, metric, model, *everything) for model in models], metric)
-    assert scorer._can_stack == (case.way != "loop")
+    assert scorer._can_stack == (case.way != "loop" and not (device == "cuda" and scorer.net.convolves))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["mlp", "conv2d", "embedding"])
+def test_a_record_that_several_clients_have_is_answered_once(name, device, monkeypatch):
+    """Six draws with repetition from a pool of seven records; the labels are each client's own."""
+    case, asked, honest = CASES[name], [], Net.outputs
+    scorer = scorer_of(case, device=device)
+    (x, y), generator = case.records(7, seed=5), torch.Generator().manual_seed(0)
+    drawn = [torch.randint(7, (6,), generator=generator) for _ in range(5)]
+    tests = [(x[picked], y[picked.roll(i)]) for i, picked in enumerate(drawn)]
+    scorer = Scorer(scorer.net, tests, "accuracy")
+    models = models_of(scorer.net, 5)
+    own = [alone(case, "accuracy", model, *test) for model, test in zip(models, tests, strict=True)]
+    assert scorer.own(models.__getitem__, range(5)) == own
+    everything = [torch.cat(part) for part in zip(*tests, strict=True)]
+    assert scorer.everybody(models) == [alone(case, "accuracy", model, *everything) for model in models]
+    monkeypatch.setattr(Net, "outputs", lambda net, w, x: asked.append(len(x)) or honest(net, w, x))
+    assert scorer.each(models[0]) == [alone(case, "accuracy", models[0], *test) for test in tests]
+    assert sum(asked) == len(torch.cat(drawn).unique()) <= 7
 
 
 @pytest.mark.parametrize("name", ["mlp", "conv2d", "embedding", "regression"])

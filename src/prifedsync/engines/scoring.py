@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.nn.utils.rnn import pad_sequence
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -102,34 +104,32 @@ def _on_host(found: list[Tensor]) -> list[float | None]:
 
 
 class Scorer:
-    """The clients' test records, and one metric."""
+    """The clients' test records, and one metric.
+
+    Test sets are often drawn from one pool: a record that several clients have lies here once, and whoever answers
+    everybody's records answers it once."""
 
     def __init__(self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metric: str, seed: int = 0) -> None:
         self.net, self.metric = net, metric
         self.sizes = [len(x) for x, _ in tests]
-        self.starts = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]
         x, y = torch.cat([x for x, _ in tests]), torch.cat([y for _, y in tests])
-        self.x = x.to(net.device, net.dtype if x.is_floating_point() else x.dtype)
+        first, places = _distinct(x)
+        self.x = x[first].to(net.device, net.dtype if x.is_floating_point() else x.dtype)
         self.y = y.to(net.device, net.dtype if y.is_floating_point() else y.dtype)
+        self.places = places.to(net.device)  # of all test records, client by client, in x
         self.memory = CPU_BYTES if net.device.type == "cpu" else GPU_BYTES
-        self.all = torch.arange(len(x), device=net.device)
         some = max(200, MOST_TOGETHER // len(tests))
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed % 2**32))
-        self.sample = order[:some].sort().values.to(net.device) if some < len(x) else self.all
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed % 2**32))
+        self.sample = order[:some].sort().values.to(net.device)
 
     def own(self, model: Callable[[int], Tensor], clients: Sequence[int]) -> list[float | None]:
         """Each of these clients' models on its own test records; `model` gives the weights by the client's number."""
         found, order = [], []
+        truth, places = self.y.split(self.sizes), self.places.split(self.sizes)
         for group in self._groups(clients):
-            sizes = [self.sizes[i] for i in group]
-            last = torch.tensor(sizes).unsqueeze(1) - 1
-            within = torch.arange(max(sizes)).expand(len(group), -1).minimum(last)  # padding repeats the last record
-            # not waited for: the round's steps may still be running, and everything here is queued behind them
-            places = (self.starts[group].unsqueeze(1) + within).to(self.x.device, non_blocking=True)
-            outputs = self._outputs(torch.stack([model(i) for i in group]), places)
-            rows = zip(outputs, self.y[places], sizes, strict=True)
-            out, y = zip(*((out[:size], y[:size]) for out, y, size in rows), strict=True)
-            found.append(scores(self.metric, torch.cat(out), torch.cat(y), sizes))
+            answers = self._answers([model(i) for i in group], [places[i] for i in group])
+            y = torch.cat([truth[i] for i in group])
+            found.append(scores(self.metric, torch.cat(answers), y, [self.sizes[i] for i in group]))
             order += group
         score = dict(zip(order, _on_host(found), strict=True))
         return [score.get(i) for i in clients]
@@ -138,16 +138,18 @@ class Scorer:
         """One model on every client's test records."""
         if not len(self.x):
             return [None] * len(self.sizes)
-        outputs = self._outputs(weights.unsqueeze(0), self.all)[0]
+        with torch.no_grad(), self.net.exact():
+            outputs = self._one_model(weights, self.x)[self.places]
         return _on_host([scores(self.metric, outputs, self.y, self.sizes)])
 
     def everybody(self, models: Iterable[Tensor]) -> list[float | None]:
         """Each model on all test records together, or on a fixed sample where there are very many."""
         if not len(self.x):
             return [None for _ in models]
+        places, at = self.places[self.sample].unique(return_inverse=True)
         found, y, waiting = [], self.y[self.sample], iter(models)
-        while group := list(islice(waiting, self._together(len(y)))):
-            outputs = self._outputs(torch.stack(group), self.sample).flatten(0, 1)
+        while group := list(islice(waiting, self._together(len(places)))):
+            outputs = torch.cat([answers[at] for answers in self._answers(group, [places] * len(group))])
             found.append(scores(self.metric, outputs, y.repeat(len(group)), [len(y)] * len(group)))
         return _on_host(found)
 
@@ -166,17 +168,19 @@ class Scorer:
         fit = self.memory // (weights + records * self._record_bytes)
         return fit if fit >= FEWEST else 1
 
-    def _outputs(self, weights: Tensor, places: Tensor) -> Tensor:
-        """What models answer, each to records of its own [C, T] or all to the same [T]: [C, T, …]."""
+    def _answers(self, models: Sequence[Tensor], places: Sequence[Tensor]) -> list[Tensor]:
+        """What models answer, each to the records at its places: [T, …] a model."""
         with torch.no_grad(), self.net.exact():
-            if len(weights) > 1 and self._can_stack:
-                return self._stacked(weights, self.x[places])
-            rows = places.expand(len(weights), places.shape[-1])
-            return torch.stack([self._one_model(*each) for each in zip(weights, rows, strict=True)])
+            if len(models) == 1 or not self._can_stack:
+                return [self._one_model(*each) for each in zip(models, (self.x[of] for of in places), strict=True)]
+            if all(of is places[0] for of in places):
+                return list(self._stacked(torch.stack(list(models)), self.x[places[0]]))
+            padded = self.x[pad_sequence(list(places), batch_first=True)]  # any record will do
+            outputs = self._stacked(torch.stack(list(models)), padded)
+            return [out[: len(of)] for out, of in zip(outputs, places, strict=True)]
 
-    def _one_model(self, weights: Tensor, places: Tensor) -> Tensor:
-        pieces = places.split(max(1, self.memory // self._record_bytes))
-        return torch.cat([self.net.outputs(weights, self.x[piece]) for piece in pieces])
+    def _one_model(self, weights: Tensor, x: Tensor) -> Tensor:
+        return torch.cat([self.net.outputs(weights, piece) for piece in x.split(max(1, self.memory // self._record_bytes))])
 
     def _stacked(self, weights: Tensor, x: Tensor) -> Tensor:
         shared = x.dim() == self.x.dim()
@@ -227,6 +231,20 @@ class _Largest(TorchFunctionMode):
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and _memory(leaf) not in given]
         self.bytes = max([self.bytes, *(leaf.nbytes for leaf in made)])
         return result
+
+
+def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each different record first is, and which of them every record is."""
+    number: dict[bytes, int] = {}
+    first: list[int] = []
+    which: list[int] = []
+    for at, record in enumerate(x.contiguous().numpy()):
+        digest = blake2b(record.data, digest_size=16).digest()
+        if digest not in number:
+            number[digest] = len(first)
+            first.append(at)
+        which.append(number[digest])
+    return torch.tensor(first, dtype=torch.long), torch.tensor(which, dtype=torch.long)
 
 
 def _memory(tensor: Tensor) -> int:
