@@ -137,6 +137,17 @@ def test_a_twin_that_rows_share_is_timed_once():
     assert assembled(experiment, Asked(overrides=("rounds=6",)), pairs)["seconds"] == 30.0
 
 
+def test_the_page_says_which_seeds_were_compared():
+    def page(*twins):
+        pairs = [Pair(at, made_up([0.9], None, plan_of()), twin) for at, twin in enumerate(twins)]
+        return markdown(few(pairs, replace(FEW, seeds=(0, 1))), "")
+
+    twin = made_up([0.98])
+    assert "seeds 0, 1, without privacy seed 1 alone." in page(None, twin)
+    assert "seeds 0, 1. Draws" in page(twin, twin)
+    assert "seeds 0, 1. Draws" in page(None, None)
+
+
 def test_the_page_never_calls_the_limit_a_guarantee():
     text = markdown(few([Pair(0, made_up([0.9], None, plan_of()), None)]), "prifedsync reproduce table1")
     assert "no bound" in text

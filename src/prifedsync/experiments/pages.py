@@ -92,13 +92,20 @@ def markdown(table: Mapping[str, Any], command: str) -> str:
 
 def _ran(table: Mapping[str, Any]) -> str:
     versions = "; ".join(", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"])
-    seeds = sorted({run["seed"] for row in table["rows"] for run in row["runs"]})
-    if not seeds:
+    runs = [run for row in table["rows"] for run in row["runs"]]
+    if not runs:
         return "Nothing of it has been run."
+    compared = [run for run in runs if run["nonprivate"] is not None]
+    fewer = f", without privacy {_seeds(compared)} alone" if compared and _seeds(compared) != _seeds(runs) else ""
     return (
-        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; seed{'s' * (len(seeds) > 1)} "
-        f"{', '.join(map(str, seeds))}. Draws are seeded: simulations on public data, which can be repeated."
+        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; {_seeds(runs)}{fewer}. "
+        "Draws are seeded: simulations on public data, which can be repeated."
     )
+
+
+def _seeds(runs: Sequence[Mapping[str, Any]]) -> str:
+    seeds = sorted({run["seed"] for run in runs})
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def _how(table: Mapping[str, Any]) -> str:
