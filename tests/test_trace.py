@@ -38,23 +38,40 @@ def test_it_ends_where_it_is_told_to(config, tmp_path):
     assert part.plan == whole.plan  # of all rounds planned: the stop depended on what was seen
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
 @pytest.mark.parametrize("last", [2, 5])
-def test_what_nobody_goes_on_from_is_not_saved(config, tmp_path, last, monkeypatch):
-    """A hundred clients' models take seconds to write; a round in which somebody interrupts is saved all the same."""
-    saved, honest = [], Checkpoint.save
-    monkeypatch.setattr(Checkpoint, "save", lambda *given: saved.append(given[1].round) or honest(*given))
-    enough = {"until": lambda done: done.round == last}
-    trace(config.changed(**{"performance.checkpoint_seconds": 1e9}), tmp_path / "quiet", **enough)
-    assert saved == [0]
+def test_what_nobody_goes_on_from_is_not_saved(config, tmp_path, last, seconds, monkeypatch):
+    """A hundred clients' models take seconds to write."""
+    saved = saves(monkeypatch)
+    config = config.changed(**{"performance.checkpoint_seconds": seconds})
+    trace(config, tmp_path / "run", until=lambda done: done.round == last)
+    assert saved == (list(range(last)) if seconds == 0 else [0])
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("pressed", [1, 2, 3])  # in this round; the run is ended after round 3
+def test_an_interrupted_run_goes_on_and_ends_where_the_whole_one_does(config, tmp_path, pressed, seconds, monkeypatch):
+    config = config.changed(**{"performance.checkpoint_seconds": seconds})
+    enough = {"until": lambda done: done.round == 3}
+    whole, saved = trace(config, tmp_path / "whole", **enough), saves(monkeypatch)
 
     def interrupts(event):
-        if getattr(event, "round", None) == last - 1:
+        if getattr(event, "round", None) == pressed:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        trace(config.changed(**{"performance.checkpoint_seconds": 1e9}), tmp_path / "stopped", watch=interrupts, **enough)
-    assert saved == [0, 0, last]
-    assert trace(config, tmp_path / "stopped").rounds == trace(config, tmp_path / "whole").rounds
+        trace(config, tmp_path / "part", watch=interrupts, **enough)
+    assert saved == (list(range(pressed + 1)) if seconds == 0 else [0, pressed])  # once, and nothing is lost
+    saved.clear()
+    assert trace(config, tmp_path / "part", **enough).rounds == whole.rounds
+    assert saved == [] or (seconds == 0 and saved == list(range(pressed + 1, 3)))
+
+
+def saves(monkeypatch):
+    """The rounds after which a checkpoint is saved."""
+    saved, honest = [], Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda *given: saved.append(given[1].round) or honest(*given))
+    return saved
 
 
 def test_it_goes_on_with_another_way_of_running_it_but_not_with_another_plan(config, tmp_path):

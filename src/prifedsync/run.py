@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -187,8 +187,8 @@ def trace(
 ) -> Trace:  # fmt: skip
     """The rounds alone, for experiments: no models, no comparisons, no record.
 
-    It ends after the round of which `until` says so, and goes on where the folder was left. Ending a run by its scores is
-    ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
+    It ends after the round of which `until` says so, and goes on from the folder's last checkpoint. Ending a run by its
+    scores is ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
     """
     with _claimed(Path(folder), new=False) as folder:
         if (folder / RECORD).is_file():
@@ -396,8 +396,15 @@ def _rounds(
     worst = prepared.worst  # a plan that cannot be accounted is refused here
     saved = begun = time.perf_counter()
     first = server.round
-    rounds = _synchronised(prepared, cohort, draws, server)
+    enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
+    rounds = () if enough else _synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
+
+        def save() -> None:
+            if checkpoint:
+                notes = {"log": log.synced(), "personal": personal, "stale": sorted(stale), "enough": enough}
+                checkpoint.save(server, cohort, notes)
+
         for server, uploads in rounds:
             sent = [i for i, upload in uploads.of.items() if isinstance(upload, (Sent, Stayed))] if uploads else []
             line: dict[str, Any] = {"round": server.round, "participants": len(sent)}
@@ -416,7 +423,7 @@ def _rounds(
                 for name, score in scored.items():
                     line[name] = {"mean": score.mean, "worst": score.worst}
                     events(f"{prepared.metric}/{name}", score, server.round)
-            now, stop = time.perf_counter(), interrupted()
+            now = time.perf_counter()
             done = RoundDone(
                 "private" if prepared.plans else "non-private",
                 server.round,
@@ -430,17 +437,17 @@ def _rounds(
                 config.privacy.randomness == "seeded",
             )
             enough = until(done)
-            late = server.round == config.rounds or now - saved >= config.performance.checkpoint_seconds
-            due = checkpoint is not None and (stop or (late and not enough))  # after enough nobody goes on
-            written = log(line, due)
+            log.append(line)
             watch(done)
-            if checkpoint and due:
-                checkpoint.save(server, cohort, {"log": written, "personal": personal, "stale": sorted(stale)})
+            late = server.round == config.rounds or now - saved >= config.performance.checkpoint_seconds
+            if late and not (enough or interrupted()):  # nobody goes on from where there was enough
+                save()
                 saved = time.perf_counter()
-            if stop:
-                raise KeyboardInterrupt
-            if enough:
+            if enough or interrupted():
                 break
+        if interrupted():
+            save()
+            raise KeyboardInterrupt
     return server, cohort, personal
 
 
@@ -667,26 +674,37 @@ def _claimed(folder: Path, new: bool) -> Iterator[Path]:
         os.close(lock)
 
 
+class _Log:
+    """rounds.jsonl, or nothing where there is no folder."""
+
+    def __init__(self, file: BinaryIO | None) -> None:
+        self.file = file
+
+    def append(self, line: dict[str, Any]) -> None:
+        if self.file:
+            self.file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            self.file.flush()
+
+    def synced(self) -> int:
+        """How long it is, all of it on the disk: a checkpoint that names this length may follow."""
+        if not self.file:
+            return 0
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+
 @contextmanager
-def _log(folder: Path | None, length: int) -> Iterator[Callable[[dict[str, Any], bool], int]]:
-    """rounds.jsonl, cut back to the last checkpoint; the function appends a line and says how long the file is now."""
+def _log(folder: Path | None, length: int) -> Iterator[_Log]:
+    """The log of rounds, cut back to the last checkpoint."""
     if folder is None:
-        yield lambda line, durable: 0
+        yield _Log(None)
         return
     with (folder / LOG).open("ab") as file:
         if file.tell() < length:
             raise BadValue("resume", folder, f"has lost lines of {LOG}", "train anew")
         file.truncate(length)
         file.seek(length)
-
-        def append(line: dict[str, Any], durable: bool) -> int:
-            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-            file.flush()
-            if durable:  # a checkpoint follows that names this length
-                os.fsync(file.fileno())
-            return file.tell()
-
-        yield append
+        yield _Log(file)
 
 
 @contextmanager

@@ -149,7 +149,8 @@ def print_table(table: Mapping[str, Any], page: object) -> None:
     ):
         shown = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
         for at, heading in enumerate(headings):
-            widest = max((len(row[at]) for row in cells), default=0)  # numbers stay whole, headings may be broken
+            # numbers stay whole; headings, and lists of numbers between them, may be broken
+            widest = max((len(word) for row in cells for word in row[at].split()), default=0)
             shown.add_column(heading, justify="right", min_width=widest, overflow="fold")
         for row in cells:
             shown.add_row(*row[: len(headings)])

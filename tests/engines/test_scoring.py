@@ -97,11 +97,16 @@ def test_a_record_that_several_clients_have_is_answered_once(name, device, monke
     models = models_of(scorer.net, 5)
     own = [alone(case, "accuracy", model, *test) for model, test in zip(models, tests, strict=True)]
     assert scorer.own(models.__getitem__, range(5)) == own
-    everything = [torch.cat(part) for part in zip(*tests, strict=True)]
-    assert scorer.everybody(models) == [alone(case, "accuracy", model, *everything) for model in models]
     monkeypatch.setattr(Net, "outputs", lambda net, w, x: asked.append(len(x)) or honest(net, w, x))
     assert scorer.each(models[0]) == [alone(case, "accuracy", models[0], *test) for test in tests]
     assert sum(asked) == len(torch.cat(drawn).unique()) <= 7
+    x, y = (torch.cat(part) for part in zip(*tests, strict=True))
+    for some in (len(y), 11):  # all of them, and a sample
+        scorer.sample, scorer._can_stack = scorer.sample[torch.linspace(0, len(y) - 1, some).long()], False
+        picked = scorer.sample.cpu()
+        asked.clear()
+        assert scorer.everybody(models) == [alone(case, "accuracy", model, x[picked], y[picked]) for model in models]
+        assert asked == [len(x[picked].unique(dim=0))] * 5
 
 
 @pytest.mark.parametrize("name", ["mlp", "conv2d", "embedding", "regression"])

@@ -1,6 +1,7 @@
 """The tables' numbers, from runs that were made up: rounds, accuracies, twins, and costs on their safe side."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from prifedsync.experiments.running import Run, Runs
 from prifedsync.experiments.tables import STOPPED, TOLERANCE, Asked, Pair, assembled, run
 from prifedsync.fdp import BadValue
 from prifedsync.record import plan_as_json
+from prifedsync.terminal import print_table
 
 from .settings import QUICK, write_mnist
 
@@ -137,15 +139,28 @@ def test_a_twin_that_rows_share_is_timed_once():
     assert assembled(experiment, Asked(overrides=("rounds=6",)), pairs)["seconds"] == 30.0
 
 
-def test_the_page_says_which_seeds_were_compared():
-    def page(*twins):
+def test_a_mean_over_fewer_seeds_says_which():
+    def shown(*twins):
         pairs = [Pair(at, made_up([0.9], None, plan_of()), twin) for at, twin in enumerate(twins)]
-        return markdown(few(pairs, replace(FEW, seeds=(0, 1))), "")
+        return reached_cells(few(pairs, replace(FEW, seeds=(0, 1, 2))))[0][6:9]
 
-    twin = made_up([0.98])
-    assert "seeds 0, 1, without privacy seed 1 alone." in page(None, twin)
-    assert "seeds 0, 1. Draws" in page(twin, twin)
-    assert "seeds 0, 1. Draws" in page(None, None)
+    one, other = made_up([0.98]), made_up([0.96])
+    assert shown(None, one, other) == ["90.00", "50.00", "97.00 (seed 1, 2)"]
+    assert shown(one, None, None)[2] == "98.00 (seed 0)"
+    assert shown(one, other, other)[2] == "96.67"
+    assert shown(None, None, None)[2] == "–"
+
+
+def test_numbers_stay_whole_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    rounds = (103, 87, 108)
+    pairs = [Pair(at, made_up([0.1] * (n - 1) + [0.9], None, plan_of()), None) for at, n in enumerate(rounds)]
+    pairs[1] = replace(pairs[1], twin=made_up([0.98] * 200))
+    table = few(pairs, replace(FEW, seeds=(0, 1, 2)))
+    print_table(table, "page")
+    printed = Counter(capsys.readouterr().out.replace(",", " ").split())
+    (reached,), (certified,) = reached_cells(table), certified_cells(table, "planned")
+    assert not Counter(" ".join([*reached[:-1], *certified]).replace(",", " ").split()) - printed
 
 
 def test_the_page_never_calls_the_limit_a_guarantee():

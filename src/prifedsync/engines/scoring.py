@@ -238,7 +238,7 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     number: dict[bytes, int] = {}
     first: list[int] = []
     which: list[int] = []
-    for at, record in enumerate(x.contiguous().numpy()):
+    for at, record in enumerate(x.detach().cpu().contiguous().numpy()):
         digest = blake2b(record.data, digest_size=16).digest()
         if digest not in number:
             number[digest] = len(first)

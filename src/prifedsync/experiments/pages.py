@@ -56,8 +56,11 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    values = [run[key] for run in runs if run[key] is not None]
-    return f"{statistics.fmean(values):.2f}" if values else "–"
+    there = [run for run in runs if run[key] is not None]
+    if not there:
+        return "–"
+    fewer = f" (seed {', '.join(str(run['seed']) for run in there)})" if len(there) < len(runs) else ""
+    return f"{statistics.fmean(run[key] for run in there):.2f}{fewer}"
 
 
 def _upper(bound: Mapping[str, float | None]) -> str:
@@ -95,17 +98,12 @@ def _ran(table: Mapping[str, Any]) -> str:
     runs = [run for row in table["rows"] for run in row["runs"]]
     if not runs:
         return "Nothing of it has been run."
-    compared = [run for run in runs if run["nonprivate"] is not None]
-    fewer = f", without privacy {_seeds(compared)} alone" if compared and _seeds(compared) != _seeds(runs) else ""
-    return (
-        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; {_seeds(runs)}{fewer}. "
-        "Draws are seeded: simulations on public data, which can be repeated."
-    )
-
-
-def _seeds(runs: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({run["seed"] for run in runs})
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return (
+        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; seed{'s' * (len(seeds) > 1)} "
+        f"{', '.join(map(str, seeds))}. Simulations on public data: the draws are seeded and can be repeated, the rounding "
+        "of a GPU cannot."
+    )
 
 
 def _how(table: Mapping[str, Any]) -> str:
