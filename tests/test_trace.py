@@ -9,7 +9,7 @@ import pytest
 from prifedsync.config import load
 from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.fdp import BadValue
-from prifedsync.run import trace, train
+from prifedsync.run import resume, trace, train
 
 FEW = ("rounds=5", "data.clients=3", "performance.checkpoint_seconds=0", "compare=[]")
 
@@ -46,6 +46,26 @@ def test_what_nobody_goes_on_from_is_not_saved(config, tmp_path, last, seconds, 
     config = config.changed(**{"performance.checkpoint_seconds": seconds})
     trace(config, tmp_path / "run", until=lambda done: done.round == last)
     assert saved == (list(range(last)) if seconds == 0 else [0])
+
+
+def test_nor_is_the_last_round_of_all(config, tmp_path, monkeypatch):
+    saved = saves(monkeypatch)
+    trace(config, tmp_path / "run")
+    assert saved == [0, 1, 2, 3, 4]
+
+
+def test_but_of_a_whole_run_it_is(config, tmp_path):
+    """Scores, accounting and models are still to come, and may take long."""
+    config, ran = config.changed(**{"performance.checkpoint_seconds": 1e9}), []
+
+    def dies(event):
+        if getattr(event, "what", None) == "accounting":
+            raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        train(config, out=tmp_path / "run", watch=dies)
+    resume(tmp_path / "run", watch=lambda event: ran.append(getattr(event, "round", None)))
+    assert set(ran) == {None}
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])

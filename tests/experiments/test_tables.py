@@ -145,7 +145,7 @@ def test_a_mean_over_fewer_seeds_says_which():
         return reached_cells(few(pairs, replace(FEW, seeds=(0, 1, 2))))[0][6:9]
 
     one, other = made_up([0.98]), made_up([0.96])
-    assert shown(None, one, other) == ["90.00", "50.00", "97.00 (seed 1, 2)"]
+    assert shown(None, one, other) == ["90.00", "50.00", "97.00 (seeds 1, 2)"]
     assert shown(one, None, None)[2] == "98.00 (seed 0)"
     assert shown(one, other, other)[2] == "96.67"
     assert shown(None, None, None)[2] == "–"

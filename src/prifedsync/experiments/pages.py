@@ -59,7 +59,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], key: str) -> str:
     there = [run for run in runs if run[key] is not None]
     if not there:
         return "–"
-    fewer = f" (seed {', '.join(str(run['seed']) for run in there)})" if len(there) < len(runs) else ""
+    fewer = f" ({_seeds(there)})" if len(there) < len(runs) else ""
     return f"{statistics.fmean(run[key] for run in there):.2f}{fewer}"
 
 
@@ -98,12 +98,15 @@ def _ran(table: Mapping[str, Any]) -> str:
     runs = [run for row in table["rows"] for run in row["runs"]]
     if not runs:
         return "Nothing of it has been run."
-    seeds = sorted({run["seed"] for run in runs})
     return (
-        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; seed{'s' * (len(seeds) > 1)} "
-        f"{', '.join(map(str, seeds))}. Simulations on public data: the draws are seeded and can be repeated, the rounding "
-        "of a GPU cannot."
+        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; {_seeds(runs)}. Simulations on "
+        "public data: the draws are seeded and can be repeated, the rounding of a GPU cannot."
     )
+
+
+def _seeds(runs: Sequence[Mapping[str, Any]]) -> str:
+    seeds = sorted({run["seed"] for run in runs})
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def _how(table: Mapping[str, Any]) -> str:
