@@ -8,7 +8,8 @@ import torch
 from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.engines.device import capacity_of, width_of
+from prifedsync.engines.device import capacity_of
+from prifedsync.engines.widths import width_of
 from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, losses
 from prifedsync.rules import APFL, Ditto, FedAvg, FedProx, PFedMe, Server

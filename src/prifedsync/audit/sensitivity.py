@@ -7,11 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..engines import Cohort
-from ..fdp import Neighbours
 from .attacks import Attack, attack, given
 from .check import Check
-from .subject import AllKept, Records, Subject, all_kept, fitted, sums, uploads
+from .rows import worlds
+from .subject import Records, Subject, all_kept, fitted, sums, uploads
 
 COMMON = 2  # records that neighbouring data sets share
 ACTIVE = 0.5  # clip norms that an attack must move the sum by, lest nothing was tested
@@ -41,24 +40,17 @@ def _bounded(name: str, worst: Tensor, limit: float, margin: float, explanation:
 def measured(subject: Subject, attacks: Attack) -> Tensor:
     """The largest clipped vector, movement by replacement and movement by removal over all attacks: [3]."""
     candidates = list(zip(attacks.x.split(1), attacks.y.split(1), strict=True))
-    alone = everything(subject, candidates, 1)
+    alone = worlds(subject, candidates, 1)
     common = subject.records(10, 10 + COMMON)
-    worlds = everything(subject, [_joined(common, own) for own in candidates] + [common], COMMON + 1)
+    together = worlds(subject, [_joined(common, own) for own in candidates] + [common], COMMON + 1)
     worst = torch.zeros(3, dtype=torch.float64)
     for weights in attacks.weights:
-        found = sums(worlds, weights)
+        found = sums(together, weights)
         with_one, without = found[:-1], found[-1:]
         length = sums(alone, weights).norm(dim=1)
         here = [length.max(), torch.cdist(with_one, with_one).max(), torch.cdist(with_one, without).max()]
         worst = torch.maximum(worst, torch.stack(here))  # NaN stays
     return worst
-
-
-def everything(subject: Subject, data: list[Records], nominal: int) -> Cohort:
-    """Clients who look at all their records in every step; `nominal` records each, one perhaps missing."""
-    steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
-    jobs = [subject.job(f"world {i}", steps, nominal, neighbours=Neighbours.ADD_REMOVE) for i in range(len(data))]
-    return subject.cohort(jobs, data, draws=AllKept())
 
 
 def _joined(one: Records, other: Records) -> Records:
@@ -71,15 +63,15 @@ def _joined(one: Records, other: Records) -> Records:
 def check_broken(subject: Subject) -> Check:
     """A record whose gradient is not finite adds exactly zero, and nothing that is not finite leaves."""
     broken, common = broken_records(subject), subject.records(10, 10 + COMMON)
-    alone = everything(subject, broken, 1)
-    worlds = everything(subject, [_joined(common, own) for own in broken] + [common], COMMON + 1)
+    alone = worlds(subject, broken, 1)
+    together = worlds(subject, [_joined(common, own) for own in broken] + [common], COMMON + 1)
     steps = fitted(subject.noisy, COMMON + 1, batch="full", local_steps=2)
     optimiser = replace(subject.optimiser, learning_rate=1e-3)
     jobs = [subject.job(f"broken {i}", steps, COMMON + 1, optimiser=optimiser, rounds=9) for i in range(len(broken))]
     leaving = subject.cohort(jobs, [_joined(common, own) for own in broken])
     faults, tried = [], 0
     for round, weights in enumerate(broken_weights(subject)):
-        single, several = sums(alone, weights), sums(worlds, weights)
+        single, several = sums(alone, weights), sums(together, weights)
         lost = torch.tensor([_not_finite(subject, weights, record) for record in broken])
         tried += int(lost.sum())
         moved = (several[:-1] - several[-1:])[lost].norm(dim=1)

@@ -14,12 +14,14 @@ from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort, Vectorised
 from ..fdp import BadValue, Neighbours
 from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
-from ..local.net import Loss, Way
+from ..local.net import Loss
+from ..local.programs import Way
 from .batches import check_batches
 from .check import StepAudit
 from .noise import check_noise
 from .output import check_output
 from .release import check_count, check_optimiser, check_padding
+from .rows import check_rows
 from .sensitivity import check_broken, check_sensitivity
 from .subject import Subject
 
@@ -50,7 +52,7 @@ def audit_step(
         parts = (*check_output(subject), *check_noise(subject, samples))
     else:
         parts = (
-            *check_sensitivity(subject), check_broken(subject), *check_noise(subject, samples), check_optimiser(subject),
-            *check_batches(subject),
+            *check_sensitivity(subject), *check_rows(subject), check_broken(subject), *check_noise(subject, samples),
+            check_optimiser(subject), *check_batches(subject),
         )  # fmt: skip
     return StepAudit((*parts, check_count(subject), check_padding(subject)))

@@ -24,6 +24,7 @@ Records = tuple[Tensor, Tensor]
 Mechanism = NoisySteps | OutputPerturbation
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
 OPEN_STEPS = 2  # local steps before an output is perturbed
+CLOSE = {"float64": 1e-9, "float32": 5e-4, "tf32": 2e-3, "bf16": 2e-3}
 GRID = 2.0**-12  # what leaves is rounded to a grid of this many noise scales at most
 
 
@@ -49,7 +50,7 @@ class Subject:
     @property
     def close(self) -> float:
         """How far two ways to one sum may be apart, in clip norms."""
-        return 1e-9 if self.net.arithmetic == "float64" else self.net.clip_margin
+        return CLOSE[self.net.arithmetic]
 
     @property
     def start(self) -> Tensor:

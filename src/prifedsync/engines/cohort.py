@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
-from ..fdp import BadValue, Neighbours
+from ..fdp import BadValue
 from ..local import Draws, Job, Key, Net
 from ..local.augment import CHOICES, check, moves_from_uniforms
 from ..local.draws import VERSION
@@ -72,8 +72,8 @@ class Cohort(ABC):
         for job in jobs:
             _check_steps(job, rule)
         for job, (x, _) in zip(jobs, records, strict=True):
-            neighbours = job.plan.neighbours if job.plan else Neighbours.REPLACE
-            job.check(len(x), net.arithmetic, net.margin_for(neighbours, max(job.steps.records, len(x))))
+            margin = net.margin_for(job.noisy, job.plan.neighbours) if job.plan and job.noisy else 0.0
+            job.check(len(x), net.arithmetic, margin)
         # all records in one tensor: a batch of stacked clients is one lookup
         self.sizes = [len(x) for x, _ in records]
         self.offsets = torch.tensor([0, *self.sizes]).cumsum(0)[:-1]

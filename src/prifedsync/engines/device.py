@@ -21,11 +21,12 @@ from scipy import stats
 from torch import Tensor
 
 from ..accounting import Sampling
-from ..local import Job, Net, Optimiser, Phase, noise, streams
+from ..local import Job, Net, Optimiser, Phase, invariance, noise, streams
 from ..local.augment import CHOICES, crop_flip, moves_from_words
 from ..local.batches import expected_size
 from ..local.compiled import compiled
 from ..local.optimisers import Stacked
+from ..local.programs import Program
 from ..local.streams import Noise, Streams
 from ..rules import Steps
 from .cohort import Trained
@@ -130,16 +131,6 @@ def _sent(
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
-def width_of(jobs: Sequence[Job], at_once: int) -> int:
-    """Records of one client that a program looks at together: so many that few Poisson batches need a second look."""
-    widest = max(expected_size(job.steps) for job in jobs)
-    steps = jobs[0].steps
-    if steps.batch != "full" and steps.sampling is Sampling.POISSON:
-        spread = max(expected_size(job.steps) * (1 - job.steps.rate) for job in jobs)
-        widest = min(4 * math.ceil((widest + 3.5 * math.sqrt(spread)) / 4), max(job.steps.records for job in jobs))
-    return min(widest, at_once)
-
-
 def capacity_of(clients: int, share: float, limit: int) -> int:
     """Clients in a stack, decided once so that rounds of changing size share one program: what costs least on average."""
     if share >= 1:
@@ -156,12 +147,13 @@ class Stack:
 
     def __init__(
         self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, draws: Streams, optimiser: Optimiser,
-        manner: Manner, *, augmented: bool, capacity: int, width: int, compiles: bool, replays: bool,
+        manner: Manner, *, augmented: bool, capacity: int, program: Program, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
         self.net, self.rule, self.draws, self.augmented = net, rule, draws, augmented
+        self.program = program
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
-        self.manner, self.capacity, self.width, self.replays = manner, capacity, width, replays
+        self.manner, self.capacity, self.width, self.replays = manner, capacity, program.width, replays
         self.private, self.first, self.local_steps = phase.noisy, phase.first, phase.steps
         self.averaged_from = phase.averaged_from
 
@@ -192,7 +184,7 @@ class Stack:
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
         # what a Poisson batch needs shows when it is drawn
-        self.pieces = 1 if manner.kind == "poisson" else math.ceil(manner.batch / width)
+        self.pieces = 1 if manner.kind == "poisson" else math.ceil(manner.batch / self.width)
         self.batches = self._room_for(self.pieces)
         self._graphs: dict[object, torch.cuda.CUDAGraph | None] = {}  # what is replayed; None: done once
         self._sums: Callable[..., tuple[Tensor, ...]] = self._sums_of
@@ -200,6 +192,8 @@ class Stack:
         if compiles:
             with self.net.exact():
                 self._sums = compiled(self._sums_of, *self._sums_of_what(self._point(), 0))
+                if self.private and not self._treats_rows_alike():
+                    self._sums = self._sums_of  # which was found to, by `Net.program`
                 if not self.at_once:
                     # on zeros: every round begins anew
                     self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._updated_what())
@@ -353,7 +347,7 @@ class Stack:
         masks = {name: self._mask(name, words) for name, words in lots.items()}
         records = x[places] if turns is None else crop_flip(x[places], moves_from_words(turns))
         if self.private:
-            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks)
+            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program)
         return self.net.plain_parts(weights, records, y[places], valid, masks)
 
     def _lots(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
@@ -372,6 +366,25 @@ class Stack:
         rate, _ = self.net.dropouts[name]
         kept = ((words.long() & 0xFFFFFFFF) >= rate * 2**32).to(self.net.dtype)
         return kept / (1 - rate) if rate < 1 else kept
+
+    def _treats_rows_alike(self) -> bool:
+        """Whether the compiled sums give a record the same bits in every row, tried with made-up records."""
+        probe = invariance.made_up(self.net, self.capacity)
+        records = min(len(probe.x), len(self.x))
+        held = self.x[:records].clone(), self.y[:records].clone()
+        clip = torch.full_like(self.clip, torch.inf)
+        _, _, _, _, _, _, *lots = self._sums_of_what(self.weights, 0)
+
+        def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
+            places = which.to(self.x.device)
+            return self._sums(self.x, self.y, probe.weights, places, valid.to(self.x.device), clip, *lots)
+
+        try:
+            self.x[:records] = probe.x[:records].to(self.x.dtype)
+            self.y[:records] = probe.y[:records].to(self.y.dtype)
+            return invariance.sums_treat_rows_alike(sums, self.width, self.capacity, records)
+        finally:
+            self.x[:records], self.y[:records] = held
 
     def _updated_what(self) -> tuple[Any, ...]:
         numbers = self.divisor, self.counts, self.step, self.optimiser.numbers, self.strength

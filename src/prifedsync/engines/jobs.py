@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeVar
@@ -27,7 +27,7 @@ from ..rules import RULES, Pulled, Rule
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 T = TypeVar("T")
-Margin = Callable[[Neighbours, int], float]  # what rounding takes, for so many records
+Margin = Callable[[NoisySteps, Neighbours], float]  # what rounding takes
 
 
 def rule_of(config: Config) -> Rule:
@@ -99,8 +99,8 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
             mechanism = NoisySteps(
                 noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
                 local_steps=counted,
-                clip_margin=margin(Neighbours(private.neighbours), max(records, present)),
             )  # fmt: skip
+            mechanism = replace(mechanism, clip_margin=margin(mechanism, Neighbours(private.neighbours)))
         elif rule.outer or rule.publishes:
             both = f"cannot go with rule {rule.name}" + (", publish = true" if rule.publishes else "")
             remedy = "one noised change does not cover two models: use noisy-steps"

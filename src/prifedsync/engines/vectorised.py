@@ -11,10 +11,13 @@ from torch import Tensor
 from ..local import Job, Key, Phase, noise
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
+from ..local.margins import sums_in
 from ..local.optimisers import Stacked
+from ..local.programs import Program
 from ..local.streams import Streams
 from .cohort import Cohort, Part, Trained
-from .device import Manner, Members, Stack, capacity_of, width_of
+from .device import Manner, Members, Stack, capacity_of
+from .widths import cheapest_width, width_of
 
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
@@ -50,6 +53,37 @@ class Vectorised(Cohort):
         device = self.net.device
         return STACK_BYTES if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory // 4
 
+    # ------------------------------------------------------------------ public shapes
+
+    def _program(self, clients: int, width: int, alike: Sequence[int], phase: Phase) -> Program:
+        """How clipped sums of so many clients and rows are taken; all of it follows from public numbers."""
+        if not phase.noisy:  # nothing is clipped
+            return Program(self.net.way, width, self.net.sum_dtype)
+        return self.net.program(clients, width, self._sums_in(alike))
+
+    def _sums_in(self, alike: Sequence[int]) -> torch.dtype:
+        """What clipped vectors are added up in: the most exact that one of these clients' plans asks for."""
+        fastest = self.net.sum_dtype
+        plans = [(job.noisy, job.plan.neighbours) for i in alike if (job := self.jobs[i]).plan and job.noisy]
+        asked = {sums_in(steps, neighbours, fastest) for steps, neighbours in plans}
+        return torch.float64 if torch.float64 in asked else fastest
+
+    def _width(self, kind: tuple[object, ...]) -> int:
+        """Rows of a batch on a host: never the realised number."""
+        if kind not in self._widths:
+            alike = self._alike(kind)
+            jobs = [self.jobs[i] for i in alike]
+            clients = min(len(jobs), self.chunk(alike))
+            self._widths[kind] = cheapest_width(jobs, clients, self.records_at_once())
+        return self._widths[kind]
+
+    @cached_property
+    def _widths(self) -> dict[tuple[object, ...], int]:
+        return {}
+
+    def _alike(self, kind: tuple[object, ...]) -> list[int]:
+        return [i for i, its in enumerate(self.kinds) if its == kind]
+
     # ------------------------------------------------------------------ on a device
 
     @cached_property
@@ -61,17 +95,18 @@ class Vectorised(Cohort):
         kind = self.kinds[group[0]]
         if (kind, part) not in self._stacks:
             assert self.streams
-            alike = [i for i, its in enumerate(self.kinds) if its == kind]
+            alike = self._alike(kind)
             jobs, sizes = [self.jobs[i] for i in alike], [self.sizes[i] for i in alike]
             limit = self.performance.chunk or self._most_stacked(jobs)
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
-            width = width_of(jobs, self.records_at_once())
-            replays = self.performance.compile != "off" and self.net.way != "loop" and self.net.device.type == "cuda"
             phase = jobs[0].upload if part == "upload" else jobs[0].kept
+            program = self._program(capacity, width_of(jobs, self.records_at_once()), alike, phase)
+            by_loop = program.way == "loop"
+            replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             self._stacks[kind, part] = Stack(
                 self.net, self.x, self.y, self._part(part), phase, self.streams, jobs[0].optimiser,
-                Manner.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, width=width,
-                compiles=self.compiles, replays=replays,
+                Manner.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, program=program,
+                compiles=self.compiles and not by_loop, replays=replays,
             )  # fmt: skip
         return self._stacks[kind, part]
 
@@ -171,10 +206,11 @@ class Vectorised(Cohort):
         private = self._phase(group, part).noisy
         clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
         clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
-        width, piece = max(len(p) for p in picked), self.records_at_once()
-        for low in range(0, width, piece):
-            here = [p[low : low + piece] for p in picked]
-            places, valid = _padded(here, self.offsets[group])
+        kind = self.kinds[group[0]]
+        program = self._program(len(group), self._width(kind), self._alike(kind), self._phase(group, part))
+        for low in range(0, max(len(p) for p in picked), program.width):
+            here = [p[low : low + program.width] for p in picked]
+            places, valid = _padded(here, self.offsets[group], program.width)
             x, y, valid = self.x[places.to(self.x.device)], self.y[places.to(self.y.device)], valid.to(self.x.device)
             masks = _stacked([self.masks(i, round, step, p) for i, p in zip(group, here, strict=True)], valid.shape[1])
             if self.augmented:
@@ -182,7 +218,7 @@ class Vectorised(Cohort):
                 x = crop_flip(x, _stacked(moves, valid.shape[1])["moves"])
             with self.net.exact():
                 if private:
-                    some = self.net.clipped_sums(weights, x, y, valid, clip, masks).double()
+                    some = self.net.clipped_sums(weights, x, y, valid, clip, masks, program).double()
                 else:
                     some = self.net.plain_sums(weights, x, y, valid, masks).double()
             sums = some if sums is None else sums.add_(some)
@@ -191,9 +227,8 @@ class Vectorised(Cohort):
         return sums
 
 
-def _padded(picked: list[Tensor], offsets: Tensor) -> tuple[Tensor, Tensor]:
+def _padded(picked: list[Tensor], offsets: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Places in the tensor of all records [C, B], and which of them are real; padding repeats a record of the batch."""
-    width = max(len(p) for p in picked)
     valid = torch.arange(width) < torch.tensor([[len(p)] for p in picked])
     places = torch.zeros(len(picked), width, dtype=torch.long)
     for c, p in enumerate(picked):

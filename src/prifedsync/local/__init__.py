@@ -3,7 +3,8 @@
 from .batches import OpenSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
-from .net import CLIP_MARGIN, Arithmetic, Net
+from .margins import CLIP_MARGIN, Arithmetic
+from .net import Net
 from .optimisers import Optimiser, Schedule
 
 __all__ = [

@@ -23,6 +23,7 @@ ALIGNED = 8  # rows of patches on a GPU come in multiples of this
 class PerRecord(Protocol):
     """The gradients of all records of a batch for one parameter."""
 
+    def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
 
@@ -50,6 +51,9 @@ class Formed:
 
     gradients: Tensor
 
+    def parts(self) -> tuple[Tensor, ...]:
+        return (self.gradients,)
+
     def norms(self) -> Tensor:
         return norm(self.gradients)
 
@@ -63,6 +67,9 @@ class Outer:
 
     d: Tensor
     a: Tensor
+
+    def parts(self) -> tuple[Tensor, ...]:
+        return self.d, self.a
 
     def norms(self) -> Tensor:
         return norm(self.d) * norm(self.a)
@@ -79,6 +86,9 @@ class Rows:
     tokens: Tensor  # [B, T]
     d: Tensor  # [B, T, D]
     table: int
+
+    def parts(self) -> tuple[Tensor, ...]:
+        return self.tokens, self._shares()
 
     def _shares(self) -> Tensor:
         """[B, T, D]: the whole gradient of a token's row, divided by how often the record has the token."""

@@ -4,36 +4,37 @@ Three ways to the same sum; the first that agrees with plain autograd on a few r
     layers   book-keeping: every trainable parameter belongs to a layer with a rule of its own, called once (`layers.py`)
     general  torch.func maps the gradient over records
     loop     one record after another; before `general` for large nets on a CPU, where many gradients outgrow the caches
+In which program it runs, and that this gives every record the same bits whoever else is there, is found by `invariance.py`.
 Axis letters: C clients, B records of a batch, P trainable parameters.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
-from ..fdp import BadValue, Neighbours
-from . import layers
+from ..accounting import Neighbours, NoisySteps
+from ..fdp import BadValue
+from . import invariance, layers, margins
 from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
+from .margins import Arithmetic
+from .programs import Program, Way
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
 Masks = dict[str, Tensor]  # name of a dropout's buffer → [B, …]
-Way = Literal["layers", "general", "loop"]
-Arithmetic = Literal["float64", "float32", "tf32", "bf16"]  # the last two are of products only; weights are singles then
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
 LARGE = 2**17  # parameters
 AGREE = 1e-6  # relative, in double precision
-PIECE_MARGIN = 2.5e-4  # 64²·2⁻²⁴: what rounding can do to a sum of 64 clipped vectors in single precision
-CLIP_MARGIN = 1e-4  # where norms and sums are doubles: for records that round differently in a batch of another width
+DOUBLES_AT_ONCE = 1024  # records whose clipped gradients are summed at once in double precision
 
 
 class Net:
@@ -61,13 +62,16 @@ class Net:
         self.sizes = tuple(shape.numel() for shape in self.shapes)
         self.count = sum(self.sizes)
         self._tape: _Tape | None = None
-        self.sum_dtype = self._compute = torch.float64
+        self.sum_dtype = torch.float64  # what clipped vectors are added up in where speed decides
+        self._compute = torch.float64
         self._cast: dict[str, Tensor] = {}  # what is not trained, in the arithmetic of the products
         self.dropouts: dict[str, tuple[float, tuple[int, ...]]] = {}  # buffer → rate, shape of one record's mask
         self._tapped: dict[str, nn.Module] = {}  # layers with a rule
         self.probes: dict[str, tuple[int, ...]] = {}  # layer → shape of one record's output
         self._unfolded: set[str] = set()  # convolutions that are products of patches
         self._answers = False  # while only outputs are computed
+        self._aligned = 1  # what the program that runs pads linear layers to
+        self._programs: dict[tuple[int, int, torch.dtype], Program] = {}
         self.module.to(device="cpu", dtype=torch.float64)
         if not len(x):
             raise BadValue("records", 0, "are too few to inspect a model with")
@@ -82,17 +86,21 @@ class Net:
             said = f"fails on its first records: {type(error).__name__}: {_first_line(error)}"
             remedy = "its forward must take [n, …] and give [n, outputs], also in double precision"
             raise BadValue("model", type(module).__name__, said, remedy) from error
+        self.examples = probe_x.cpu(), probe_y.cpu()
         one_by_one = torch.device(device).type == "cpu" and self.count >= LARGE
         self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way, one_by_one)
         self.module.to(device=device, dtype=dtype)
         self.dtype, self.device = dtype, torch.device(device)
-        # doubles are slow to multiply on a GPU; what singles round away there is within the clip margin
+        # doubles are slow to multiply on a GPU; what singles round away there is in the clip margin
         self.sum_dtype = torch.float32 if self.device.type == "cuda" and dtype != torch.float64 else torch.float64
         self._compute = torch.bfloat16 if self.arithmetic == "bf16" else dtype
         if self._compute != dtype:
             state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
             fixed = {name: value for name, value in state.items() if name not in self.names and name not in self.dropouts}
             self._cast = {n: v.detach().to(self._compute) for n, v in fixed.items() if v.is_floating_point()}
+        for layer in self.module.modules():
+            if type(layer) is nn.Linear:
+                layer.forward = partial(self._multiply, layer)  # type: ignore[method-assign]
         if self.device.type == "cuda":
             for name, layer in self._tapped.items():
                 if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
@@ -151,28 +159,27 @@ class Net:
             for layer in self._fixed:
                 layer.eval()
 
-    @property
-    def clip_margin(self) -> float:
-        """By how much rounding can carry a clipped sum beyond what one record may move it, as a share of the clip norm.
-
-        A record's share of the sum is a product of factors that are rounded to 11 bits in tf32 and bf16: (1 + 2⁻¹¹)² − 1 in
-        all. Sums of at most 64 records in single precision, on a GPU, add 64²·2⁻²⁴ at the very most. Norms and the sums on
-        a CPU are doubles; what is left is for records that round differently in a batch of another width.
-        """
-        if self.arithmetic in ("tf32", "bf16"):
-            return 2e-3
-        return 5e-4 if self.sum_dtype == torch.float32 else CLIP_MARGIN
-
-    def margin_for(self, neighbours: Neighbours, records: int) -> float:
-        """The margin of a plan about so many records. A record that comes or goes shifts all others by a place: where they
-        are summed up in several pieces, every piece may then round otherwise."""
-        pieces = math.ceil(records / self.most_at_once) if self.sum_dtype == torch.float32 else 1
-        return self.clip_margin + (PIECE_MARGIN * (pieces - 1) if neighbours is Neighbours.ADD_REMOVE else 0.0)
+    def margin_for(self, steps: NoisySteps, neighbours: Neighbours) -> float:
+        """By how much rounding can carry a clipped sum beyond what one record may move it, as a share of the clip norm."""
+        return margins.clip_margin(steps, neighbours, self.arithmetic, self.count, self.sum_dtype)
 
     @property
     def most_at_once(self) -> int:
-        """Records whose clipped gradients may be summed at once, for the margin to hold."""
-        return 64 if self.sum_dtype == torch.float32 else 1024
+        """Records of a client that are looked at together at most."""
+        return margins.PIECE if self.sum_dtype == torch.float32 else DOUBLES_AT_ONCE
+
+    def program(self, clients: int, width: int, sums: torch.dtype | None = None) -> Program:
+        """How so many clients' batches of so many rows are taken, so that no record's gradient depends on another's."""
+        wanted = clients, width, sums or self.sum_dtype
+        if wanted not in self._programs:
+            self._programs[wanted] = invariance.invariant(self, *wanted)
+        return self._programs[wanted]
+
+    @property
+    def gradients(self) -> str:
+        """How per-record gradients were taken, in words."""
+        ways = dict.fromkeys(str(program) for program in self._programs.values())
+        return "; ".join(ways) or self.way
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -195,6 +202,16 @@ class Net:
         outputs = functional_call(self.module, given, (x.to(self._compute) if x.is_floating_point() else x,))
         return self.loss(outputs.float() if self._compute == torch.bfloat16 else outputs, y)
 
+    def _multiply(self, layer: nn.Linear, a: Tensor) -> Tensor:
+        """A linear layer; zeros are appended where the program wants them, which change no value."""
+        inner = -layer.in_features % self._aligned
+        outer = -layer.out_features % self._aligned
+        if self._answers or not (inner or outer):
+            return F.linear(a, layer.weight, layer.bias)
+        weight = F.pad(layer.weight, (0, inner, 0, outer))
+        product = F.linear(F.pad(a, (0, inner)), weight)[..., : layer.out_features]
+        return product if layer.bias is None else product + layer.bias
+
     @property
     def convolves(self) -> bool:
         return any(isinstance(layer, (nn.Conv1d, nn.Conv2d)) for layer in self.module.modules())
@@ -210,22 +227,46 @@ class Net:
 
     # ------------------------------------------------------------------ sums over a batch
 
-    def clipped_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
+    def clipped_sums(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, program: Program | None = None
+    ) -> Tensor:
         """Σ over valid records of v·min(1, clip/‖v‖) for each client: [C, P], [C, B, …], …, clip [C] → [C, P].
 
         A record whose gradient is not finite adds zero, and so does one that is only padding.
         """
-        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks), 1)
+        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks, program), 1)
 
     def clipped_parts(
-        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, program: Program | None = None
     ) -> tuple[Tensor, ...]:
-        """The clipped sums, one [C, size] a parameter."""
-        if self.way == "loop":
+        """The clipped sums, one [C, size] a parameter; `program` is that of an engine, which makes records invariant."""
+        program = program or Program(self.way, valid.shape[1], self.sum_dtype)
+        if program.way == "loop":
             rows = [self._loop(*one, _row(masks, c)) for c, one in enumerate(zip(flat, x, y, valid, clip, strict=True))]
             return tuple(torch.stack([torch.cat(row) for row in rows]).split(self.sizes, 1))
-        one_client = self._by_layers if self.way == "layers" else self._by_records
+
+        def one_client(flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> tuple[Tensor, ...]:
+            gradients = self._gradients(program, flat, x, y, masks)
+            return _clipped(gradients, valid, clip, program.sums)
+
         return _over_clients(one_client, flat, x, y, valid, clip, masks)
+
+    def per_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks, program: Program) -> list[Tensor]:
+        """All that the gradients of single records are made of, [C, B, …] each: what the invariance probe compares."""
+
+        def one_client(flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> tuple[Tensor, ...]:
+            gradients = self._gradients(program, flat, x, y, masks)
+            return tuple(part for each in gradients for part in each.parts())
+
+        return list(_over_clients(one_client, flat, x, y, masks))
+
+    def _gradients(self, program: Program, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> list[layers.PerRecord]:
+        """One client's gradients, record by record, parameter by parameter."""
+        self._aligned = program.aligned
+        try:
+            return (self._by_layers if program.way == "layers" else self._by_records)(flat, x, y, masks)
+        finally:
+            self._aligned = 1
 
     def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
         """Σ over valid records of v for each client, no clipping: training without privacy."""
@@ -253,12 +294,11 @@ class Net:
 
     def one_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
+        x = x.clone()  # at an aligned address of its own: a kernel may begin otherwise where a row happens to lie
         found = _autograd(lambda *given: self._losses_of(*given).sum(), self.named(flat.to(self._compute)), x, y, masks)
         return torch.cat([found[name].flatten() for name in self.names]).to(flat.dtype)
 
-    def _by_layers(
-        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
-    ) -> tuple[Tensor, ...]:
+    def _by_layers(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> list[layers.PerRecord]:
         weights = self.named(flat.to(self._compute))
 
         def one(probes: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> tuple[Tensor, dict[str, Tensor]]:
@@ -276,16 +316,14 @@ class Net:
             rule: layers.Rule = layers.of_patches if name in self._unfolded else layers.RULES[type(layer)]
             for parameter, gradients in rule(layer, a[name].squeeze(1), d[name]).items():
                 found[f"{name}.{parameter}" if name else parameter] = gradients
-        return self._clipped([found[name] for name in self.names], valid, clip)
+        return [found[name] for name in self.names]
 
-    def _by_records(
-        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
-    ) -> tuple[Tensor, ...]:
+    def _by_records(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> list[layers.PerRecord]:
         def one(weights: dict[str, Tensor], x: Tensor, y: Tensor, masks: Masks) -> Tensor:
             return self._losses_of(weights, x[None], y[None], _alone(masks)).sum()
 
         gradients = vmap(grad(one), in_dims=(None, 0, 0, 0))(self.named(flat.to(self._compute)), x, y, masks)
-        return self._clipped([layers.Formed(gradients[name]) for name in self.names], valid, clip)
+        return [layers.Formed(gradients[name]) for name in self.names]
 
     def _loop(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> tuple[Tensor, ...]:
         total = flat.new_zeros(self.count, dtype=torch.float64)
@@ -296,11 +334,6 @@ class Net:
             if scale:  # otherwise it is not finite
                 total.add_(gradient, alpha=scale)
         return tuple(total.split(self.sizes))
-
-    def _clipped(self, gradients: list[layers.PerRecord], valid: Tensor, clip: Tensor) -> tuple[Tensor, ...]:
-        smallest = torch.finfo(self.sum_dtype).tiny  # below it a scale is rounded, perhaps up
-        scale = clip_scale([each.norms() for each in gradients], valid, clip, smallest).to(self.sum_dtype)
-        return tuple(each.total(scale).flatten() for each in gradients)
 
     # ------------------------------------------------------------------ before the first step
 
@@ -366,10 +399,8 @@ class Net:
             truth = torch.stack([torch.cat(self._loop(weights, x, y, row, clip, self._no_masks(x))) for row in rows])
         except (RuntimeError, ValueError, IndexError) as error:
             raise BadValue("model", type(self.module).__name__, f"fails on one record: {_first_line(error)}") from error
-        ways: dict[Way, Any] = {"layers": self._by_layers, "general": self._by_records, "loop": self._loop}
         order: list[Way] = ["layers", "loop", "general"] if one_by_one else ["layers", "general", "loop"]
         for way in order:
-            one_client = ways[way]
             if asked not in (None, way):
                 continue
             missing = set(self.names) - {f"{n}.{p}".lstrip(".") for n, m in self._tapped.items() for p, _ in _trainable(m)}
@@ -381,13 +412,11 @@ class Net:
                 reasons.append(f"{shared_use[0]} is used {self._uses[shared_use[0]]} times")
                 continue
             try:
-                shared = (weights, x, y, clip, self._no_masks(x))
-                if way == "loop":
-                    seen = torch.stack([torch.cat(one_client(*shared[:3], row, *shared[3:])) for row in rows])
-                else:
-                    many = [t.expand(len(x), *t.shape) for t in shared[:4]]
-                    masks = {name: mask.expand(len(x), *mask.shape) for name, mask in shared[4].items()}
-                    seen = torch.cat(vmap(one_client)(*many[:3], rows, many[3], masks), 1)
+                many = [given.expand(len(x), *given.shape) for given in (weights, x, y)]
+                masks = {name: mask.expand(len(x), *mask.shape) for name, mask in self._no_masks(x).items()}
+                program = Program(way, len(x), torch.float64)
+                clips = clip.expand(len(x))
+                seen = self.clipped_sums(many[0], many[1], many[2], rows, clips, masks, program)
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 reasons.append(f"{way}: {_first_line(error)}")
                 continue
@@ -395,6 +424,12 @@ class Net:
                 return way, "; ".join(reasons)
             reasons.append(f"{way}: differs from plain autograd")
         raise BadValue("model", type(self.module).__name__, "has no way to per-record gradients: " + "; ".join(reasons))
+
+    def no_masks(self, clients: int, width: int) -> Masks:
+        """Masks under which dropout drops nothing, [C, B, …] each."""
+        shapes = {name: shape for name, (_, shape) in self.dropouts.items()}
+        one = torch.ones((), dtype=self.dtype, device=self.device)
+        return {name: one.expand(clients, width, *shape) for name, shape in shapes.items()}
 
     def _no_masks(self, x: Tensor) -> Masks:
         return {name: x.new_ones(len(x), *shape, dtype=torch.float64) for name, (_, shape) in self.dropouts.items()}
@@ -406,6 +441,15 @@ def clip_scale(norms: list[Tensor], valid: Tensor, clip: Tensor, smallest: float
     scale = torch.clamp(clip.double() / whole, max=1.0)
     known = torch.isfinite(whole) & (scale >= smallest)  # a denormal scale would have lost its precision
     return torch.where(valid & known, scale, 0.0)
+
+
+def _clipped(
+    gradients: list[layers.PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64
+) -> tuple[Tensor, ...]:
+    """The clipped sum over records, one vector a parameter, added up in `sums`."""
+    smallest = torch.finfo(sums).tiny  # below it a scale is rounded, perhaps up
+    scale = clip_scale([each.norms() for each in gradients], valid, clip, smallest).to(sums)
+    return tuple(each.total(scale).flatten() for each in gradients)
 
 
 def _products() -> list[tuple[Any, list[Any]]]:

@@ -1,0 +1,141 @@
+"""Does a record's gradient depend on who else is in the batch? Which programs were taken, and a search for a movement.
+
+    python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--trials 100000] [--threads N]
+
+Writes OUT/invariance-DEVICE.json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile rows
+at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.local.zoo import CASES
+
+from prifedsync import models
+from prifedsync.accounting import Neighbours, NoisySteps
+from prifedsync.audit.rows import SIZES, hostile_pairs, moved
+from prifedsync.audit.subject import PLAIN, Subject
+from prifedsync.config import ModelConfig
+from prifedsync.engines import Vectorised
+from prifedsync.local import Net, SeededDraws, losses
+
+ARITHMETIC = {"cpu": ("float32", "float64"), "cuda": ("float32", "tf32", "bf16", "float64")}
+CLIENTS = (1, 2, 10)
+WIDTHS = (2, 5, 10, 16, 17, 30, 50, 64)
+CLIPS = (1e-7, 0.1, 1.0)
+AT_ONCE = 50  # pairs
+
+
+def net_of(module, task, x, y, arithmetic, device):
+    dtype = torch.float64 if arithmetic == "float64" else torch.float32
+    x = x.to(dtype) if x.is_floating_point() else x
+    return Net(module, losses.BY_TASK[task], x, y, dtype, device, arithmetic=arithmetic)
+
+
+def nets():
+    """Name → (module, task, records, targets): all of the tests' zoo, and the package's own models."""
+    for name, case in CASES.items():
+        yield name, case.module(), case.task, *case.records(6, seed=1)
+    dice = torch.Generator().manual_seed(0)
+    for name, shape, outputs in (
+        ("softmax", (30,), 2), ("softmax", (64,), 10), ("softmax", (13,), 3), ("mlp", (34,), 2), ("mlp", (64,), 10),
+        ("mnist-cnn", (1, 28, 28), 10), ("cifar-cnn", (3, 32, 32), 10),
+    ):  # fmt: skip
+        module = models.build(ModelConfig(name=name, zero_init=False), shape, outputs, 0)
+        x = torch.randn(6, *shape, generator=dice)
+        yield f"{name} {shape} {outputs}", module, "classes", x, torch.randint(0, outputs, (6,), generator=dice)
+
+
+def programs(device):
+    """Which program every net takes at every size."""
+    rows = []
+    for name, module, task, x, y in nets():
+        for arithmetic in ARITHMETIC[device]:
+            net = net_of(module, task, x, y, arithmetic, device)
+            began = time.perf_counter()
+            large = net.count > 10**5
+            sizes = [(c, w) for c in CLIENTS for w in WIDTHS if not large or (c < 3 and w in (10, 16, 30))]
+            taken = Counter(str(net.program(clients, width)) for clients, width in sizes)
+            seconds = (time.perf_counter() - began) / len(sizes)
+            rows.append({"net": name, "arithmetic": arithmetic, "programs": dict(taken), "seconds_each": round(seconds, 3)})
+    return rows
+
+
+def searched():
+    """What is searched: nets small enough that rounding is all there is, of every kind of layer."""
+    dice = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 30, generator=dice)
+    yield "linear 30 → 1", nn.Linear(30, 1), "regression", x, torch.randn(8, generator=dice)
+    yield "linear 13 → 3", nn.Linear(13, 3), "classes", x[:, :13], torch.arange(8) % 3
+    mlp = nn.Sequential(nn.Linear(30, 17), nn.Tanh(), nn.Linear(17, 1))
+    yield "mlp 30 → 17 → 1", mlp, "regression", x, torch.randn(8, generator=dice)
+    for name in ("conv2d stride padding groups", "sequence", "called twice"):
+        case = CASES[name]
+        yield name, case.module(), case.task, *case.records(8, seed=1)
+
+
+def search(device, trials):
+    """The furthest that one record moved a sum, in clip norms, and what was accounted for."""
+    rows, each = [], list(searched())
+    for arithmetic in ARITHMETIC[device]:
+        for name, module, task, x, y in each:
+            net = net_of(module, task, x, y, arithmetic, device)
+            worst, margin, done = 0.0, 0.0, 0
+            dice = torch.Generator().manual_seed(1)
+            while done < trials / len(each):
+                clip = CLIPS[(done // AT_ONCE) % len(CLIPS)]
+                steps = NoisySteps(noise_multiplier=1, records=SIZES[1], batch="full", local_steps=1, clip_norm=clip)
+                margin = net.margin_for(steps, Neighbours.ADD_REMOVE)
+                steps = NoisySteps(**{**vars(steps), "clip_margin": margin})
+                subject = Subject(net, x, y, steps, PLAIN, Vectorised, Neighbours.ADD_REMOVE, SeededDraws(0))
+                worst = max(worst, float(moved(subject, hostile_pairs(subject, AT_ONCE, dice)).max()))
+                done += AT_ONCE
+            row = {"net": name, "arithmetic": arithmetic, "trials": done, "moved": worst, "accounted": 1 + margin}
+            rows.append(row | {"program": net.gradients})
+            print(row, flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", choices=ARITHMETIC, default="cpu")
+    parser.add_argument("--trials", type=int, default=10**5, help="for each arithmetic")
+    parser.add_argument("--threads", type=int, default=0)
+    asked = parser.parse_args()
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    where = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or platform.machine()
+    found = {
+        "device": where, "torch": torch.__version__, "threads": torch.get_num_threads(),
+        "command": "python " + " ".join(["benchmarks/hostile_rows.py", *sys.argv[1:]]),
+        "programs": programs(asked.device), "search": search(asked.device, asked.trials),
+    }  # fmt: skip
+    asked.out.mkdir(parents=True, exist_ok=True)
+    name = f"invariance-{asked.device}" + (f"-{asked.threads}" if asked.threads else "")
+    (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    taken = Counter(
+        program for row in found["programs"] for program, count in row["programs"].items() for _ in range(count)
+    )
+    print(f"{where}, torch {torch.__version__}: {dict(taken)}")
+    for row in found["search"]:
+        print(f"{row['arithmetic']:8} {row['net']:30} moved {row['moved']:.9f} of {row['accounted']:.6f}, {row['program']}")
+    over = [row for row in found["search"] if row["moved"] > row["accounted"]]
+    print(f"{len(over)} searches found a movement above the accounted one")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
