@@ -1,8 +1,8 @@
 """Does a record's gradient depend on who else is in the batch? Which programs were taken, and a search for a movement.
 
-    python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--trials 100000] [--threads N]
+    python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--arithmetic tf32] [--trials 100000] [--threads N]
 
-Writes OUT/invariance-DEVICE.json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile rows
+Writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile rows
 at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
 """
 
@@ -35,7 +35,7 @@ ARITHMETIC = {"cpu": ("float32", "float64"), "cuda": ("float32", "tf32", "bf16",
 CLIENTS = (1, 2, 10)
 WIDTHS = (2, 5, 10, 16, 17, 30, 50, 64)
 CLIPS = (1e-7, 0.1, 1.0)
-AT_ONCE = 50  # pairs
+AT_ONCE = 100  # pairs
 
 
 def net_of(module, task, x, y, arithmetic, device):
@@ -58,11 +58,11 @@ def nets():
         yield f"{name} {shape} {outputs}", module, "classes", x, torch.randint(0, outputs, (6,), generator=dice)
 
 
-def programs(device):
+def programs(device, every):
     """Which program every net takes at every size."""
     rows = []
     for name, module, task, x, y in nets():
-        for arithmetic in ARITHMETIC[device]:
+        for arithmetic in every:
             net = net_of(module, task, x, y, arithmetic, device)
             began = time.perf_counter()
             large = net.count > 10**5
@@ -86,10 +86,10 @@ def searched():
         yield name, case.module(), case.task, *case.records(8, seed=1)
 
 
-def search(device, trials):
+def search(device, every, trials):
     """The furthest that one record moved a sum, in clip norms, and what was accounted for."""
     rows, each = [], list(searched())
-    for arithmetic in ARITHMETIC[device]:
+    for arithmetic in every:
         for name, module, task, x, y in each:
             net = net_of(module, task, x, y, arithmetic, device)
             worst, margin, done = 0.0, 0.0, 0
@@ -112,19 +112,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=ARITHMETIC, default="cpu")
+    parser.add_argument("--arithmetic", default="", help="one alone; all by default")
     parser.add_argument("--trials", type=int, default=10**5, help="for each arithmetic")
     parser.add_argument("--threads", type=int, default=0)
     asked = parser.parse_args()
     if asked.threads:
         torch.set_num_threads(asked.threads)
+    every = [asked.arithmetic] if asked.arithmetic else ARITHMETIC[asked.device]
     where = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or platform.machine()
     found = {
         "device": where, "torch": torch.__version__, "threads": torch.get_num_threads(),
         "command": "python " + " ".join(["benchmarks/hostile_rows.py", *sys.argv[1:]]),
-        "programs": programs(asked.device), "search": search(asked.device, asked.trials),
+        "programs": programs(asked.device, every), "search": search(asked.device, every, asked.trials),
     }  # fmt: skip
     asked.out.mkdir(parents=True, exist_ok=True)
-    name = f"invariance-{asked.device}" + (f"-{asked.threads}" if asked.threads else "")
+    name = "-".join(["invariance", asked.device, *filter(None, [asked.arithmetic]), str(torch.get_num_threads())])
     (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     taken = Counter(
         program for row in found["programs"] for program, count in row["programs"].items() for _ in range(count)
