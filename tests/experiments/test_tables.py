@@ -26,8 +26,8 @@ def plan_of(rounds=6, participation=1.0, copies=1, **steps):
 
 
 def made_up(personal, released=None, plan=None):
-    plan = plan_as_json(plan) if plan else None
-    return Run({}, personal, released or [0.5] * len(personal), plan, 10.0, "a device", {"torch": "9"})
+    plans = [plan_as_json(plan)] if plan else []
+    return Run({}, personal, released or [0.5] * len(personal), plans, 10.0, "a device", {"torch": "9"})
 
 
 def few(pairs, asked=FEW, table="table1"):
