@@ -63,6 +63,17 @@ def test_the_plan_is_the_one_of_all_rounds(config, tmp_path):
         plan_from_json(run.plans[0] | {"mechanism": "OutputPerturbation"})
 
 
+def test_a_run_kept_with_the_plan_of_one_client_is_refused(config, tmp_path):
+    """An earlier version kept the plan of the client with the largest ε only: what others cost cannot be said."""
+    Runs(tmp_path).private(config, AT_ONCE, "")
+    (path,) = (tmp_path / "runs").iterdir()
+    kept = json.loads(path.read_text())
+    kept["plan"] = kept.pop("plans")[0]
+    path.write_text(json.dumps(kept))
+    with pytest.raises(BadValue, match="one client's plan"):
+        Runs(tmp_path).private(config, AT_ONCE, "")
+
+
 @pytest.mark.parametrize(
     "change",
     [
