@@ -3,6 +3,7 @@
 import pytest
 
 from prifedsync.accounting import NoisySteps, PrivacyPlan, Sampling
+from prifedsync.accounting.progress import WorstEpsilon
 from prifedsync.accounting.statement import Statement
 from prifedsync.config import load
 from prifedsync.data import Client, Federation
@@ -117,8 +118,8 @@ def test_without_noise_there_is_nothing_to_say():
 
 
 def test_epsilon_so_far_counts_all_holders():
-    plans = [plan_of(copies=copies) for copies in (1, 3)]
-    done = [RoundDone("private", 1, 1, 1, None, None, 0.0, plan, 1e-5, True) for plan in plans]
+    spending = [WorstEpsilon([plan_of(copies=copies)], 1e-5) for copies in (1, 3)]
+    done = [RoundDone("private", 1, 1, 1, None, None, 0.0, each, True) for each in spending]
     assert done[0].epsilon_so_far() == pytest.approx(4.38, abs=0.1)
     assert done[1].epsilon_so_far() == pytest.approx(8.39, abs=0.1)
     assert done[1].epsilon_planned() == pytest.approx(8.39, abs=0.1)

@@ -158,7 +158,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """What each client needs to meet a target, and who cannot."""
-    from .accounting.planning import answer, read_sizes
+    from .accounting.planning import answer, rare_events, read_sizes, together
     from .fdp import BadValue
 
     target = _target(target_epsilon, target_mu, target_advantage, delta)
@@ -182,12 +182,12 @@ def plan(
         if sizes is None:
             build()  # one client: what is wrong with its numbers is bad input, not an answer
         answers.append(answer(client, size, build, target, cast(Literal["noise", "rounds", "batch"], solve)))
+    warnings = rare_events(target, ((found.client, found.numbers) for found in answers if found.numbers))
     if as_json:
-        worst = max(answers, key=lambda a: a.needs)
-        together = worst.as_json() | ({"clients": [a.as_json() for a in answers]} if sizes else {})
-        print(json.dumps(together))
+        said = answers[0].as_json() if sizes is None else together(answers)
+        print(json.dumps(said | {"warnings": list(warnings)}))
         return
-    _print_answers(answers, target, solve)
+    _print_answers(answers, target, solve, warnings)
 
 
 @app.command()
@@ -524,7 +524,7 @@ def _print_statement(statement: Statement) -> None:
     table = Table(title="How much one record of this client leaks, to anyone", title_justify="left")
     table.add_column("")
     columns = {"takes part by its own coin": statement.honest, "others choose": statement.worst_case}
-    if statement.plan.participation == 1:
+    if statement.worst_case == statement.honest:
         columns = {"takes part in every round": statement.honest}
     for heading in columns:
         table.add_column(heading, justify="right")
@@ -548,7 +548,7 @@ def _print_statement(statement: Statement) -> None:
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
 
 
-def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
+def _print_answers(answers: list[Any], target: Target, solve: str, warnings: Iterable[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -572,6 +572,8 @@ def _print_answers(answers: list[Any], target: Target, solve: str) -> None:
     for found in answers:
         if found.reason:
             console.print(found.reason, highlight=False, markup=False)
+    for warning in warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
 
 
 def _about_rule(kind: type[Rule]) -> dict[str, Any]:

@@ -23,6 +23,10 @@ NOTHING_LEAVES = (
 )
 KEPT = "kept by the client, trained without noise"
 SCORES_LEAK = "scores, comparisons too, are computed without noise: the guarantee does not cover them"
+TIMINGS_LEAK = (
+    "timings are measured without noise and may depend on the records, as on how many are in a batch: the guarantee does "
+    "not cover them"
+)
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
 SINGLE_PRECISION = (
     "in single precision a batch's other records are rounded differently with and without a record; that is covered for "
@@ -75,8 +79,8 @@ class RunRecord:
 
     config: dict[str, Any]
     clients: tuple[ClientRecord, ...]
-    guarantee: dict[str, Any] | None  # of the client it protects least
-    sentence: str
+    guarantee: dict[str, Any] | None  # true of every client: each number is the worst of that quantity over clients
+    sentence: str  # made from those numbers
     metric: str
     scores: Mapping[str, Scores]  # personal, released, and what was trained for comparison
     warnings: tuple[str, ...]
@@ -130,8 +134,8 @@ class Guarantees:
         return self._taken[plan, rounds]
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
-        """The statement about the client it protects least."""
-        return max((self.planned(plan) for plan in dict.fromkeys(plans)), key=lambda s: s.honest.epsilon.upper)
+        """One statement that is true of every client."""
+        return Statement.worst(self.planned(plan) for plan in dict.fromkeys(plans))
 
 
 def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:

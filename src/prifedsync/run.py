@@ -24,9 +24,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from . import __version__, data, models
-from .accounting import PrivacyPlan
-from .accounting.statement import Statement, warnings
-from .config import Config, as_mapping, from_mapping, load, to_toml
+from .accounting import PrivacyPlan, Target
+from .accounting.planning import rare_events
+from .accounting.progress import WorstEpsilon
+from .accounting.statement import Statement
+from .config import PUBLIC, Config, as_mapping, from_mapping, load, to_toml
 from .data import Client, Federation, Records
 from .engines import ENGINES, Cohort, Performance
 from .engines.checkpoint import Checkpoint, write_file
@@ -43,6 +45,7 @@ from .record import (
     SCORES_LEAK,
     SIMULATION,
     SINGLE_PRECISION,
+    TIMINGS_LEAK,
     ClientRecord,
     Guarantees,
     RunRecord,
@@ -69,18 +72,16 @@ class RoundDone:
     personal: Score | None
     released: Score | None
     seconds: float
-    plan: PrivacyPlan | None
-    delta: float
+    spending: WorstEpsilon | None  # None without a guarantee
     seeded: bool
 
     def epsilon_so_far(self) -> float | None:
-        """An upper bound on ε after these rounds, for the client it protects least, participation by its own coin."""
-        if self.plan is None:
-            return None
-        return _epsilon(self.plan.changed(rounds=self.round), self.delta)
+        """An upper bound on every client's ε after these rounds; `spending.seconds` says how long the last one took."""
+        return self.spending.after(self.round) if self.spending else None
 
     def epsilon_planned(self) -> float | None:
-        return None if self.plan is None else _epsilon(self.plan, self.delta)
+        """An upper bound on every client's ε after all rounds."""
+        return self.spending.after(self.rounds) if self.spending else None
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,9 @@ class Trace:
     versions: dict[str, str]
 
     @property
-    def plan(self) -> PrivacyPlan | None:
-        """Of the client that is protected least."""
-        return self.prepared.worst
+    def plans(self) -> tuple[PrivacyPlan, ...]:
+        """All that differ: no single one is the worst in every respect."""
+        return tuple(dict.fromkeys(self.prepared.plans))
 
 
 def trace(
@@ -224,10 +225,8 @@ class Prepared:
         return [job.plan for job in self.jobs if job.plan]
 
     @cached_property
-    def worst(self) -> PrivacyPlan | None:
-        """The plan of the client that is protected least."""
-        delta = self.config.privacy.delta
-        return max(dict.fromkeys(self.plans), key=lambda plan: _epsilon(plan, delta), default=None)
+    def spending(self) -> WorstEpsilon | None:
+        return WorstEpsilon(self.plans, self.config.privacy.delta) if self.plans else None
 
     def serves(self, config: Config) -> bool:
         """Whether that config has the same records and the same net, to be trained in another way."""
@@ -393,7 +392,8 @@ def _rounds(
     personal: list[float | None] = progress["personal"]
     stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
     events = _events(folder, config)
-    worst = prepared.worst  # a plan that cannot be accounted is refused here
+    if prepared.spending:
+        prepared.spending.after(config.rounds)  # a plan that cannot be accounted is refused here
     saved = begun = time.perf_counter()
     first = server.round
     enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
@@ -432,8 +432,7 @@ def _rounds(
                 scored.get("personal"),
                 scored.get("released"),
                 (now - begun) / (server.round - first),
-                worst,
-                config.privacy.delta,
+                prepared.spending,
                 config.privacy.randomness == "seeded",
             )
             enough = until(done)
@@ -449,11 +448,6 @@ def _rounds(
             save()
             raise KeyboardInterrupt
     return server, cohort, personal
-
-
-def _epsilon(plan: PrivacyPlan, delta: float) -> float:
-    """A quick upper bound on ε, good enough to follow a run by."""
-    return plan.guarantee(tolerance=1e-2).epsilon(delta).upper
 
 
 def _is_due(round: int, config: Config) -> bool:
@@ -513,7 +507,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     for server, uploads in rounds:
         pace = (time.perf_counter() - begun) / server.round
         sent = len(uploads.of) if uploads else 0
-        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, config.privacy.delta, True))
+        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, True))
     if kind == "alone":
         own = _scores_of_own(bare, cohort, range(len(names)))
         return Scores(bare.score(own), bare.score(_everywhere(bare, cohort)))
@@ -559,7 +553,7 @@ def _record(
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
         metric=prepared.metric,
         scores=scores,
-        warnings=_warnings(prepared, given),
+        warnings=_warnings(prepared, given, guarantees, statement),
         versions=_versions(),
         device=_device_name(prepared.net.device),
         gradients=prepared.net.way,
@@ -605,12 +599,15 @@ def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
     return statement.as_json() | {"sentence": sentence(statement, randomness)}
 
 
-def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
+def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement: Statement | None) -> tuple[str, ...]:
     config = prepared.config
-    delta = config.privacy.delta
-    found = list(dict.fromkeys(w for plan in dict.fromkeys(prepared.plans) for w in warnings(plan, delta)))
-    if config.privacy.randomness == "system" and any(len(c.test) for c in prepared.federation.clients):
+    found = list(statement.warnings) if statement else []
+    found += _rare_events(prepared, guarantees)
+    private = config.privacy.randomness == "system" or config.data.source not in PUBLIC
+    if private and any(len(c.test) for c in prepared.federation.clients):
         found.append(SCORES_LEAK)
+    if private and prepared.plans:
+        found.append(TIMINGS_LEAK)
     counted = config.privacy.neighbours == "add-remove"
     if prepared.net.dtype is torch.float32 and any(job.noisy and (counted or job.noisy.rate < 1) for job in prepared.jobs):
         found.append(SINGLE_PRECISION)
@@ -623,6 +620,15 @@ def _warnings(prepared: Prepared, given: bool) -> tuple[str, ...]:
     if given:
         found.append("records or model were given from Python: config.toml alone does not repeat this run")
     return tuple(found)
+
+
+def _rare_events(prepared: Prepared, guarantees: Guarantees) -> tuple[str, ...]:
+    """What a target on the advantage leaves open, where this run has one."""
+    privacy = prepared.config.privacy
+    if privacy.target.advantage is None:
+        return ()
+    target = Target("advantage", privacy.target.advantage, privacy.delta)
+    return rare_events(target, ((job.client, guarantees.planned(job.plan).honest) for job in prepared.jobs if job.plan))
 
 
 def _write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohort) -> None:

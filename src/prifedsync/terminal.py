@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .accounting.progress import WorstEpsilon
 from .accounting.statement import up
 from .record import KEPT, SIMULATION, RunRecord
 from .run import RoundDone, Working
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .audit import StepAudit
 
 PLAIN_EVERY = 2.0  # seconds between plain lines, and between bounds on ε so far
+EPSILON_SHARE = 0.05  # of a run's time, about, goes into bounds on ε so far at most
 LABELS = {
     "personal": "each client's own",
     "released": "one global model, released",
@@ -45,8 +47,9 @@ class View:
     def __init__(self, quiet: bool, spending: bool = True) -> None:
         self.console, self.spending = Console(stderr=True), spending  # without ε so far, where it takes longer than a round
         self.quiet, self.live = quiet, self.console.is_terminal and not quiet
-        self.planned: dict[object, str] = {}
-        self.last, self.spent = 0.0, ""
+        self.last = 0.0
+        self.bounded: tuple[WorstEpsilon, int] | None = None  # of whom, and after which round, ε so far was bounded last
+        self.bounded_at = time.monotonic()
         columns = (
             TextColumn("{task.description}"),
             BarColumn(24),
@@ -75,14 +78,11 @@ class View:
             return
         now, over = time.monotonic(), event.round == event.rounds
         due = now - self.last >= PLAIN_EVERY or over or event.round == 1
-        spending = event.plan is not None and self.spending
-        if due and spending:
-            simulated = " (a simulation)" if event.seeded else ""
-            self.spent = f"ε {up(event.epsilon_so_far() or 0.0, 3)} of {self._planned(event)}{simulated}"
         said = [f"round {event.round} of {event.rounds}", f"{event.participants} clients"]
         said += [f"{name} {_value(score.mean)}" for name, score in (("personal", event.personal),
                  ("released", event.released)) if score]  # fmt: skip
-        said += [self.spent] if spending else []
+        if event.spending and self.spending:
+            said.append(self._spent(event, event.spending, due))
         if self.live:
             self._bar(event.phase, event.round, event.rounds, " · ".join(said))
         elif due:
@@ -96,10 +96,21 @@ class View:
         if not self.quiet:
             self.console.print(text, highlight=False, markup=False)
 
-    def _planned(self, event: RoundDone) -> str:
-        if event.plan not in self.planned:
-            self.planned[event.plan] = up(event.epsilon_planned() or 0.0, 3)
-        return self.planned[event.plan]
+    def _spent(self, event: RoundDone, spending: WorstEpsilon, due: bool) -> str:
+        """ε so far, and after which round that was if not this one: with many different clients a bound takes long."""
+        planned = up(spending.after(event.rounds), 3)
+        over = event.round == event.rounds
+        rested = time.monotonic() - self.bounded_at >= spending.seconds / EPSILON_SHARE
+        if over or (due and rested):
+            spending.after(event.round)
+            self.bounded = (spending, event.round)
+            self.bounded_at = time.monotonic()
+        simulated = " (a simulation)" if event.seeded else ""
+        if self.bounded is None or self.bounded[0] is not spending:
+            return f"ε {planned} after all rounds{simulated}"
+        round = self.bounded[1]
+        when = "" if round == event.round else f" (after round {round})"
+        return f"ε {up(spending.after(round), 3)}{when} of {planned}{simulated}"
 
     def _bar(self, phase: str, done: int, of: int, said: str) -> None:
         if self.task is None or phase != self.phase:
@@ -215,7 +226,7 @@ def print_bench(found: Mapping[str, Any], folder: object) -> None:
 
 
 def guarantee_line(record: RunRecord) -> str:
-    """ε and μ of the client it protects least, on their safe sides."""
+    """The largest ε and the largest μ of any client, on their safe sides."""
     assert record.guarantee is not None
     epsilon, mu = record.guarantee["epsilon"]["upper"], record.guarantee["mu"]["upper"]
     worst = record.guarantee["worst_case_participation"]["epsilon"]["upper"]

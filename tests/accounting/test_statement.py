@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prifedsync.accounting import NoisySteps, PrivacyPlan
+from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import Statement, down, percent_up, up
+from prifedsync.fdp import BadValue
 
 
 @given(st.floats(1e-310, 1e300), st.integers(1, 8))
@@ -39,3 +40,11 @@ def test_the_statement_holds_both_ways_to_take_part_and_warns():
     assert len(said.warnings) == 1
     assert said.honest.hits(0.01) == pytest.approx(1 - float(plan.guarantee()(0.01)))
     assert said.as_json()["paper"]["mu_strong"] is None
+
+
+def test_statements_about_different_questions_have_no_worst():
+    plan = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=2.0, records=50, batch=5, local_steps=2), rounds=10)
+    other = plan.changed(neighbours=Neighbours.ADD_REMOVE)
+    for pair in ((Statement.of(plan, 1e-5), Statement.of(plan, 1e-6)), (Statement.of(plan), Statement.of(other)), ()):
+        with pytest.raises(BadValue, match="one delta and one kind of neighbours"):
+            Statement.worst(pair)

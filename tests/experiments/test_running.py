@@ -55,11 +55,23 @@ def test_it_ends_at_the_round_that_passes_the_target(config, tmp_path):
 
 def test_the_plan_is_the_one_of_all_rounds(config, tmp_path):
     run = Runs(tmp_path).private(config, AT_ONCE, "")
-    assert run.privacy_plan.rounds == config.rounds == 4
-    assert plan_as_json(run.privacy_plan) == run.plan
-    assert run.privacy_plan.mechanism.noise_multiplier == 2.0
+    (plan,) = run.privacy_plans
+    assert plan.rounds == config.rounds == 4
+    assert [plan_as_json(plan)] == run.plans
+    assert plan.mechanism.noise_multiplier == 2.0
     with pytest.raises(BadValue, match="mechanism"):
-        plan_from_json(run.plan | {"mechanism": "OutputPerturbation"})
+        plan_from_json(run.plans[0] | {"mechanism": "OutputPerturbation"})
+
+
+def test_a_run_kept_with_the_plan_of_one_client_is_refused(config, tmp_path):
+    """An earlier version kept the plan of the client with the largest ε only: what others cost cannot be said."""
+    Runs(tmp_path).private(config, AT_ONCE, "")
+    (path,) = (tmp_path / "runs").iterdir()
+    kept = json.loads(path.read_text())
+    kept["plan"] = kept.pop("plans")[0]
+    path.write_text(json.dumps(kept))
+    with pytest.raises(BadValue, match="one client's plan"):
+        Runs(tmp_path).private(config, AT_ONCE, "")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +122,7 @@ def test_without_privacy_a_longer_run_begins_with_the_shorter(config, tmp_path):
     assert short.personal == long.personal[:2]
     assert runs.open(config, 1, "one") == runs.open(config, 3, "three again") == long
     assert told == ["two", "three"]
-    assert long.plan is None
+    assert long.plans == []
 
 
 def test_where_global_models_are_averaged_each_length_is_its_own(config, tmp_path):
@@ -166,5 +178,5 @@ def test_what_leaves_nothing_to_compare_is_refused(data, tmp_path, change, field
 
 
 def test_reached_counts_from_one():
-    run = Run({}, [0.5, 0.9, 0.8], [0.1] * 3, None, 0.0, "cpu", {})
+    run = Run({}, [0.5, 0.9, 0.8], [0.1] * 3, [], 0.0, "cpu", {})
     assert (run.reached(0.5), run.reached(0.9), run.reached(0.91)) == (1, 2, None)

@@ -25,9 +25,9 @@ def plan_of(rounds=6, participation=1.0, copies=1, **steps):
     return PrivacyPlan(mechanism=NoisySteps(**given), rounds=rounds, participation=participation, copies=copies)
 
 
-def made_up(personal, released=None, plan=None):
-    plan = plan_as_json(plan) if plan else None
-    return Run({}, personal, released or [0.5] * len(personal), plan, 10.0, "a device", {"torch": "9"})
+def made_up(personal, released=None, *plans):
+    plans = [plan_as_json(plan) for plan in plans]
+    return Run({}, personal, released or [0.5] * len(personal), plans, 10.0, "a device", {"torch": "9"})
 
 
 def few(pairs, asked=FEW, table="table1"):
@@ -110,6 +110,20 @@ def test_of_several_seeds_the_worst_plan_is_stated():
     for sampling in Sampling:
         worst = plan_of(records=50, sampling=sampling).guarantee().epsilon(1e-5)
         close(row["planned"][sampling.value]["epsilon"]["upper"], worst)
+
+
+def test_of_clients_that_differ_the_worst_of_each_number_is_stated():
+    """The client with the largest ε need not have the largest μ."""
+    early = plan_of(records=4000, noise_multiplier=0.45, local_steps=1)
+    late = plan_of(records=40, noise_multiplier=8.0, local_steps=1)
+    (row,) = few([Pair(0, made_up([0.9], None, early, late), None)])["rows"]
+    drawn = {sampling: [plan.changed(sampling=sampling) for plan in (early, late)] for sampling in Sampling}
+    for sampling, plans in drawn.items():
+        for which, rounds in ((row["planned"], 6), (row["runs"][0]["at_these_rounds"], 1)):
+            costs = [plan.changed(rounds=rounds).guarantee() for plan in plans]
+            found = which[sampling.value]
+            close(found["epsilon"]["upper"], max((f.epsilon(1e-5) for f in costs), key=lambda bound: bound.upper))
+            close(found["mu"]["upper"], max((f.mu(1e-5) for f in costs), key=lambda bound: bound.upper))
 
 
 def test_what_the_paper_prints_keeps_its_own_settings():

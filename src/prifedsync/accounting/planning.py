@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,10 @@ from ..fdp.values import whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
 from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
-from .statement import Numbers
+from .statement import Numbers, up
+
+LARGE_EPSILON = 10.0  # a target on the advantage that leaves a client more than this is warned of
+NO_NUMBERS: dict[str, object] = {name: {"lower": None, "upper": None} for name in ("epsilon", "mu", "advantage")}
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,8 @@ class ClientAnswer:
     numbers: Numbers | None
     reason: str
 
-    @property
-    def needs(self) -> float:
-        """The noise this client needs; infinite if nothing helps."""
-        return self.plan.mechanism.noise_multiplier if self.plan else float("inf")
-
     def as_json(self) -> dict[str, object]:
         steps = self.plan.mechanism if self.plan else None
-        nothing: dict[str, object] = {"epsilon": {"lower": None, "upper": None}, "mu": {"lower": None, "upper": None}}
         return {
             "client": self.client,
             "records": self.records,
@@ -41,7 +38,7 @@ class ClientAnswer:
             "noise_multiplier": steps.noise_multiplier if steps else None,
             "batch": steps.batch if isinstance(steps, NoisySteps) else None,
             "rounds": self.plan.rounds if self.plan else None,
-            **(self.numbers.as_json() if self.numbers else nothing),
+            **(self.numbers.as_json() if self.numbers else NO_NUMBERS),
             "reason": self.reason,
         }
 
@@ -66,6 +63,42 @@ def _solved(asked: PrivacyPlan, target: Target, solve: Solve) -> tuple[PrivacyPl
     except CannotMeet as reason:
         return None, None, str(reason)
     return plan, Numbers.of(plan.guarantee(), target.delta), ""
+
+
+def together(answers: Sequence[ClientAnswer]) -> dict[str, object]:
+    """What holds for all clients: settings with which each meets the target, and the worst of each number over clients."""
+    each = [answer.as_json() for answer in answers]
+    everybody = all(answer.numbers for answer in answers)
+    worst = Numbers.worst(answer.numbers for answer in answers if answer.numbers) if everybody else None
+
+    def shared(field: str, choose: Callable[..., object]) -> object:
+        return choose(row[field] for row in each) if everybody else None
+
+    return {
+        "meets_target": everybody,
+        "noise_multiplier": shared("noise_multiplier", max),
+        "batch": shared("batch", min),
+        "rounds": shared("rounds", min),
+        **(worst.as_json() if worst else NO_NUMBERS),
+        "reason": "; ".join(answer.reason for answer in answers if answer.reason),
+        "clients": each,
+    }
+
+
+def rare_events(target: Target, clients: Iterable[tuple[str, Numbers]]) -> tuple[str, ...]:
+    """A warning where a target on the advantage leaves a client a large ε; the client with the largest is named."""
+    if target.kind != "advantage":
+        return ()
+    by_epsilon = {client: numbers.epsilon.upper for client, numbers in clients}
+    client = max(by_epsilon, key=lambda name: by_epsilon[name], default=None)
+    if client is None or by_epsilon[client] <= LARGE_EPSILON:
+        return ()
+    named = f"client {client}" if client else "this client"
+    return (
+        f"the target is {target} alone, and {named} has ε ≤ {up(by_epsilon[client])} at δ = {target.delta:g}: an "
+        "advantage is an average over runs and says nothing about rare events, in which a record may be given away "
+        "outright; set a target on ε or μ instead",
+    )
 
 
 def read_sizes(path: Path) -> dict[str, int]:

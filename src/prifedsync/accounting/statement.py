@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
-from ..fdp import Bound, Neighbours, TradeOff
+from ..fdp import BadValue, Bound, Neighbours, TradeOff
 from ..fdp.values import number
 from . import paper
 from .mechanisms import NoisySteps
@@ -34,6 +35,18 @@ class Numbers:
         curve = zip(CURVE_LEVELS, f(np.array(CURVE_LEVELS)).tolist(), strict=True)
         return Numbers(f.epsilon(delta), f.mu(ALPHA_MIN), f.advantage(), tuple(curve))
 
+    @staticmethod
+    def worst(many: Iterable[Numbers]) -> Numbers:
+        """The worst of each number over several guarantees: true of all of them, and perhaps the numbers of none."""
+        every = tuple(many)
+        levels = zip(*(each.curve for each in every), strict=True)
+        return Numbers(
+            epsilon=largest(each.epsilon for each in every),
+            mu=largest(each.mu for each in every),
+            advantage=largest(each.advantage for each in every),
+            curve=tuple(min(points) for points in levels),  # at one level, the lowest misses
+        )
+
     def hits(self, alpha: float) -> float:
         """Upper bound on the best attack's hit rate at one of the false-alarm rates of the curve."""
         return 1 - dict(self.curve)[alpha]
@@ -48,14 +61,16 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Statement:
-    """What `prifedsync account` says about one client's plan."""
+    """What `prifedsync account` says about one client's plan, and a run about all of its clients."""
 
-    plan: PrivacyPlan
     delta: float
+    neighbours: Neighbours
     honest: Numbers
     worst_case: Numbers
     mu_weak: float | None
     mu_strong: float | None
+    copies: int = 1
+    whose: str = "this client"
     warnings: tuple[str, ...] = field(default=())
 
     @staticmethod
@@ -66,7 +81,31 @@ class Statement:
         strong = paper.mu_strong([plan], clients) if noisy and clients is not None else None
         honest = Numbers.of(plan.guarantee(), delta)
         worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
-        return Statement(plan, delta, honest, worst, weak, strong, warnings(plan, delta))
+        return Statement(
+            delta, plan.neighbours, honest, worst, weak, strong, copies=plan.copies, warnings=warnings(plan, delta)
+        )
+
+    @staticmethod
+    def worst(many: Iterable[Statement]) -> Statement:
+        """One statement that is true of every client: each number is the worst of that quantity over the clients.
+
+        No single client stands for the others: the one with the largest ε may have the smallest advantage.
+        """
+        every = tuple(many)
+        shared = {(each.delta, each.neighbours) for each in every}
+        if len(shared) != 1:
+            raise BadValue("statements", shared, "must be about one delta and one kind of neighbours")
+        return Statement(
+            delta=every[0].delta,
+            neighbours=every[0].neighbours,
+            honest=Numbers.worst(each.honest for each in every),
+            worst_case=Numbers.worst(each.worst_case for each in every),
+            mu_weak=_largest_value([each.mu_weak for each in every]),
+            mu_strong=_largest_value([each.mu_strong for each in every]),
+            copies=max(each.copies for each in every),
+            whose="any client",
+            warnings=tuple(dict.fromkeys(warning for each in every for warning in each.warnings)),
+        )
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -75,23 +114,22 @@ class Statement:
             "worst_case_participation": self.worst_case.as_json(),
             "paper": {"mu_weak": finite(self.mu_weak), "mu_strong": finite(self.mu_strong), "kind": "asymptotic"},
             "curve": [list(point) for point in self.honest.curve],
-            "neighbours": self.plan.neighbours.value,
-            "copies": self.plan.copies,
+            "neighbours": self.neighbours.value,
+            "copies": self.copies,
             "sentence": self.sentence(),
             "warnings": list(self.warnings),
         }
 
     def sentence(self) -> str:
         """What an attacker who already knows all other records can do."""
-        replaced = self.plan.neighbours is Neighbours.REPLACE
-        question = "which of two values one record has" if replaced else "whether one record is there"
+        replaced = self.neighbours is Neighbours.REPLACE
+        question = "which of two values it has" if replaced else "whether it is there"
         even_odds = 0.5 + self.honest.advantage.upper / 2
-        holders = self.plan.copies
-        who = "this client ever sends" if holders == 1 else f"the {holders} clients that hold it ever send"
+        who = "its client ever sends" if self.copies == 1 else f"the {self.copies} clients that hold it ever send"
         return (
-            f"Somebody who knows every other record and sees everything {who}, together with all other "
-            f"clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the time (50% is "
-            "blind guessing); allowed a false alarm in 1 of 100 cases, they spot it in at most "
+            f"For any record of {self.whose}: somebody who knows every other record and sees everything {who}, together "
+            f"with all other clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the "
+            "time (50% is blind guessing); allowed a false alarm in 1 of 100 cases, they spot it in at most "
             f"{percent_up(self.honest.hits(0.01))}."
         )
 
@@ -105,6 +143,18 @@ def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:
             "record outright could have it; take a smaller delta"
         )
     return tuple(found)
+
+
+def largest(bounds: Iterable[Bound]) -> Bound:
+    """A bracket of the largest of several values, each known by its own bracket."""
+    every = tuple(bounds)
+    return Bound(max(each.lower for each in every), max(each.upper for each in every))
+
+
+def _largest_value(values: list[float | None]) -> float | None:
+    """The largest; None where one is not known."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def bracket(bound: Bound) -> dict[str, float | None]:

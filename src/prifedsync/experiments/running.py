@@ -29,17 +29,15 @@ class Run:
     config: dict[str, Any]
     personal: list[float]
     released: list[float]
-    plan: dict[str, Any] | None
+    plans: list[dict[str, Any]]  # all that differ; none without privacy
     seconds: float  # of the last sitting
     device: str
     versions: dict[str, str]
     version: int = VERSION
 
     @property
-    def privacy_plan(self) -> PrivacyPlan:
-        """Of a run that had one."""
-        assert self.plan is not None
-        return plan_from_json(self.plan)
+    def privacy_plans(self) -> list[PrivacyPlan]:
+        return [plan_from_json(plan) for plan in self.plans]
 
     def reached(self, target: float) -> int | None:
         """The first round after which the clients' own models are that good."""
@@ -100,7 +98,10 @@ class Runs:
 
     def _read(self, path: Path) -> Run | None:
         try:
-            return Run(**json.loads(path.read_text(encoding="utf-8")))
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if "plan" in kept:
+                raise ValueError("an earlier version kept one client's plan, which need not be the worst")
+            return Run(**kept)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
@@ -148,7 +149,7 @@ def _kept(config: Config, traced: Trace, seconds: float) -> Run:
         config=_without_place(config),
         personal=[_mean(line["personal"]) for line in traced.rounds],
         released=[_mean(line["released"]) for line in traced.rounds],
-        plan=plan_as_json(traced.plan) if traced.plan else None,
+        plans=[plan_as_json(plan) for plan in traced.plans],
         seconds=seconds,
         device=traced.device,
         versions=traced.versions,

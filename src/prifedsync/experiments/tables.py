@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from typing import Any
 
 from ..accounting import NoisySteps, PrivacyPlan, Sampling
 from ..accounting.paper import mu_weak
-from ..accounting.statement import ALPHA_MIN, bracket, finite
+from ..accounting.statement import ALPHA_MIN, bracket, finite, largest
 from ..config import Config
-from ..fdp.values import whole
+from ..fdp.values import Bound, whole
 from .declared import Experiment, Row
 from .running import Run, Runs
 
@@ -113,7 +112,7 @@ def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) 
     runs = [_reached(experiment, pair) for pair in pairs]
     reached = [found["rounds"] for found in runs if found["reached"]]
     middle = statistics.median(reached) if reached and len(reached) == len(runs) else None
-    plans = [pair.private.privacy_plan for pair in pairs]
+    plans = [plan for pair in pairs for plan in pair.private.privacy_plans]
     copies = max((plan.copies for plan in plans), default=1)
     return {
         "row": row.number,
@@ -165,13 +164,13 @@ def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:
         "global": 100 * run.released[last - 1],
         "nonprivate": pair.twin and 100 * pair.twin.personal[last - 1],
         "nonprivate_global": pair.twin and 100 * pair.twin.released[last - 1],
-        "at_these_rounds": _cost([run.privacy_plan.changed(rounds=last, copies=1)]) | {"kind": STOPPED},
+        "at_these_rounds": _cost([plan.changed(rounds=last, copies=1) for plan in run.privacy_plans]) | {"kind": STOPPED},
         "seconds": run.seconds,
     }
 
 
 def _cost(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
-    """The paper's μ, which is asymptotic, and what is certified for both ways of drawing batches; of the worst plan."""
+    """The paper's μ, which is asymptotic, and what is certified for both ways of drawing batches: the worst of each."""
     found: dict[str, Any] = {"rounds": plans[0].rounds, "mu_clt": finite(mu_weak(plans))}
     for sampling in (Sampling.FIXED, Sampling.POISSON):
         drawn = [plan.changed(sampling=sampling) for plan in plans]
@@ -181,17 +180,18 @@ def _cost(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
 
 
 def _worst(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
-    def cost(numbers: Mapping[str, Any]) -> float:
-        upper = numbers["epsilon"]["upper"]
-        return math.inf if upper is None else upper
-
-    return max((_certified(plan) for plan in dict.fromkeys(plans)), key=cost)
+    """The largest ε and the largest μ: one plan need not have both."""
+    certified = [_certified(plan) for plan in dict.fromkeys(plans)]
+    epsilon = largest(epsilon for epsilon, _ in certified)
+    mu = largest(mu for _, mu in certified)
+    return {"epsilon": bracket(epsilon), "mu": bracket(mu) | {"alpha_min": ALPHA_MIN}}
 
 
 @cache
-def _certified(plan: PrivacyPlan) -> dict[str, Any]:
+def _certified(plan: PrivacyPlan) -> tuple[Bound, Bound]:
+    """ε at DELTA, and μ."""
     f = plan.guarantee(tolerance=TOLERANCE)
-    return {"epsilon": bracket(f.epsilon(DELTA)), "mu": bracket(f.mu(ALPHA_MIN)) | {"alpha_min": ALPHA_MIN}}
+    return f.epsilon(DELTA), f.mu(ALPHA_MIN)
 
 
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str | None:
