@@ -2,8 +2,8 @@
 
     python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--arithmetic tf32] [--trials 100000] [--threads N]
 
-Writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile rows
-at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
+Writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile
+rows at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from prifedsync.config import load
 from prifedsync.engines import Vectorised
 from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.fdp import BadValue
-from prifedsync.record import NO_GUARANTEE, SCORES_LEAK, SIMULATION, SINGLE_PRECISION, RunRecord
+from prifedsync.record import NO_GUARANTEE, SCORES_LEAK, SIMULATION, RunRecord
 
 SMALL = ("data.clients=3", "rounds=4", "compare=[]", "performance.checkpoint_seconds=0")
 # the paper's recipe carries Adam's state and a pushed helper, and skips clients: the most there is to lose
@@ -204,9 +204,6 @@ def test_under_add_remove_the_rate_comes_from_the_nominal_number():
     record = prifedsync.train(config, clients=own_clients()).record
     assert [client.plan["records"] for client in record.clients] == [100, 50]
     assert [client.records for client in record.clients] == [100, 50]  # the real numbers are not public
-    assert SINGLE_PRECISION in record.warnings
-    record = prifedsync.train({**config, "performance": {"dtype": "float64"}}, clients=own_clients()).record
-    assert SINGLE_PRECISION not in record.warnings
 
 
 # ---------------------------------------------------------------------- the run folder

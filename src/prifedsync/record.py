@@ -28,10 +28,6 @@ TIMINGS_LEAK = (
     "not cover them"
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
-SINGLE_PRECISION = (
-    "in single precision a batch's other records are rounded differently with and without a record; that is covered for "
-    'ordinary weights, not for weights that a hostile server chose: there, performance.dtype = "float64"'
-)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ from .record import (
     OVERLAP,
     SCORES_LEAK,
     SIMULATION,
-    SINGLE_PRECISION,
     TIMINGS_LEAK,
     ClientRecord,
     Guarantees,
@@ -556,7 +555,7 @@ def _record(
         warnings=_warnings(prepared, given, guarantees, statement),
         versions=_versions(),
         device=_device_name(prepared.net.device),
-        gradients=prepared.net.way,
+        gradients=prepared.net.gradients,
         parameters=prepared.net.count,
         personal_models=_publishing(prepared, cohort.personal(0)),
     )
@@ -608,9 +607,6 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
         found.append(SCORES_LEAK)
     if private and prepared.plans:
         found.append(TIMINGS_LEAK)
-    counted = config.privacy.neighbours == "add-remove"
-    if prepared.net.dtype is torch.float32 and any(job.noisy and (counted or job.noisy.rate < 1) for job in prepared.jobs):
-        found.append(SINGLE_PRECISION)
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if prepared.federation.copies > 1 and prepared.plans:

@@ -303,8 +303,8 @@ def test_a_broken_record_passing_through(monkeypatch):
 def test_padding_that_counts(monkeypatch):
     padded = vectorised._padded
 
-    def all_valid(picked, offsets):
-        places, valid = padded(picked, offsets)
+    def all_valid(picked, offsets, width):
+        places, valid = padded(picked, offsets, width)
         return places, torch.ones_like(valid)
 
     monkeypatch.setattr(vectorised, "_padded", all_valid)

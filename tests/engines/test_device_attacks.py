@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 from prifedsync.accounting import Neighbours, Sampling
-from prifedsync.engines import Performance, Reference, Vectorised, device
+from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
 from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.store import Resident
 from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses, noise, streams
+from prifedsync.local.margins import CLIP_MARGIN, ONE_PIECE, OWN_SHARE
 from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
 
 from ..local import expanded
@@ -287,7 +288,7 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
 
 def test_a_batch_that_outgrows_its_room(monkeypatch):
     """Rooms of one record that grow round by round, each client in a chunk of its own."""
-    monkeypatch.setattr(device, "width_of", lambda jobs, at_once: 1)
+    monkeypatch.setattr(vectorised, "width_of", lambda jobs, at_once: 1)
     options = {"performance": Performance(chunk=2), "rounds": 3}
     assert_same(*twins(NET, jobs_of(rounds=3, local_steps=2), records_of(MLP), **options), tolerance=CELL)
 
@@ -338,6 +339,9 @@ def _moved(net, weights, x, y, clip):
     return float((sums[1].double() - sums[0].double()).norm()) / clip
 
 
+SINGLES = OWN_SHARE["float32"] + ONE_PIECE["float32"]
+
+
 def test_a_scale_too_small_for_a_single_clips_nothing_away():
     """A gradient of 1e38 to 1e45 has a scale that single precision rounds to a few bits, up to twice of what it is."""
     x, y = torch.ones(4, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
@@ -345,7 +349,7 @@ def test_a_scale_too_small_for_a_single_clips_nothing_away():
     net.sum_dtype = torch.float32
     for exponent in np.arange(16, 22, 0.02):
         given = torch.full((1, 4), 10.0**exponent)
-        assert _moved(net, torch.full((4,), 1e4), given, y[:1].float(), 1.0) <= 1 + net.clip_margin
+        assert _moved(net, torch.full((4,), 1e4), given, y[:1].float(), 1.0) <= 1 + SINGLES
 
 
 class Summed(nn.Module):
@@ -364,26 +368,25 @@ def test_a_record_of_many_equal_tokens_moves_a_table_no_further():
     net.sum_dtype = torch.float32
     assert net.way == "layers"
     for clip in (0.63, 0.66, 0.73, 1.0):
-        assert _moved(net, net.initial(), x, y, clip) <= 1 + net.clip_margin
+        assert _moved(net, net.initial(), x, y, clip) <= 1 + SINGLES
 
 
-def test_a_record_that_shifts_all_others_moves_a_sum_of_many_pieces_no_further():
+@pytest.mark.parametrize(("records", "sums"), [(125, torch.float32), (16_385, torch.float64)])
+def test_a_record_that_shifts_all_others_moves_a_sum_of_many_pieces_no_further(records, sums):
     """Without the first record every piece begins one record later, and rounds otherwise; here all in one direction."""
     x, pattern = torch.zeros(64, 1), 0.9 + 0.1 * torch.rand(64, generator=torch.Generator().manual_seed(0))
     net = Net(nn.Linear(1, 1), losses.BY_TASK["regression"], x.double(), pattern.double(), torch.float32)
     net.sum_dtype = torch.float32
-    y = torch.cat([pattern.repeat(256), pattern[:1]]).double()
+    y = pattern.repeat(1 + records // 64)[:records].double()
     job = private(
         "a", len(y), batch="full", clip_norm=1.0, local_steps=1, neighbours=Neighbours.ADD_REMOVE, clip_margin=1.0
     )
-    sums = [
-        engine_of(net=net, jobs=[job], records=[(x.new_zeros(len(there), 1), there)]).batch_sums(
-            0, 0, [0], torch.zeros(1, 2)
-        )
-        for there in (y, y[1:])
-    ]
-    margin = net.margin_for(Neighbours.ADD_REMOVE, len(y))
-    assert net.clip_margin < abs(float((sums[0] - sums[1]).norm()) - float(pattern[0])) <= margin
+    engines = [engine_of(net=net, jobs=[job], records=[(x.new_zeros(len(there), 1), there)]) for there in (y, y[1:])]
+    one, other = (engine.batch_sums(0, 0, [0], torch.zeros(1, 2)) for engine in engines)
+    assert {program.sums for program in net._programs.values()} == {sums}
+    excess = abs(float((one - other).norm()) - float(pattern[0]))
+    assert excess <= net.margin_for(job.noisy, Neighbours.ADD_REMOVE)
+    assert (excess > CLIP_MARGIN) == (sums is torch.float32)  # singles do round: the margin is needed
 
 
 # ---------------------------------------------------------------------- optimisers and states

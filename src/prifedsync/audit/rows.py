@@ -102,7 +102,8 @@ def _rows(subject: Subject, weights: Tensor, count: int, dice: torch.Generator) 
         other = (labels + _between(0, 1, dice)) % classes(subject)
         return x, other.reshape(y.shape).to(y.dtype)
     if answers.numel() == y.numel():
-        y = torch.nan_to_num(answers.reshape(y.shape)).to(y.dtype)
+        last_bits = torch.randint(-1, 2, y.shape, generator=dice) * torch.finfo(answers.dtype).eps
+        y = torch.nan_to_num(answers.reshape(y.shape) * (1 + last_bits)).to(y.dtype)
     return x, y
 
 

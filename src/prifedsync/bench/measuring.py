@@ -200,7 +200,7 @@ def _what(work: Workload, prepared: Prepared, clients: int) -> dict[str, Any]:
         "clip_norm": noisy.clip_norm,
         "noise_multiplier": noisy.noise_multiplier,
         "parameters": prepared.net.count,
-        "gradients": prepared.net.way,
+        "gradients": prepared.net.gradients,
         "arithmetic": prepared.net.arithmetic,
         "draws": config.privacy.randomness,
     }

@@ -372,12 +372,12 @@ class Stack:
         probe = invariance.made_up(self.net, self.capacity)
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
-        clip = torch.full_like(self.clip, torch.inf)
-        _, _, _, _, _, _, *lots = self._sums_of_what(self.weights, 0)
+        self._seat(self.weights, probe.weights)
+        _, _, point, _, _, clip, *lots = self._sums_of_what(self._point(), 0)
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
             places = which.to(self.x.device)
-            return self._sums(self.x, self.y, probe.weights, places, valid.to(self.x.device), clip, *lots)
+            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), torch.inf * clip, *lots)
 
         try:
             self.x[:records] = probe.x[:records].to(self.x.dtype)
@@ -385,6 +385,7 @@ class Stack:
             return invariance.sums_treat_rows_alike(sums, self.width, self.capacity, records)
         finally:
             self.x[:records], self.y[:records] = held
+            self.weights.zero_()  # every round begins anew
 
     def _updated_what(self) -> tuple[Any, ...]:
         numbers = self.divisor, self.counts, self.step, self.optimiser.numbers, self.strength

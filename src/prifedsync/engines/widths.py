@@ -15,8 +15,8 @@ from scipy import stats
 from ..accounting import Sampling
 from ..local import Job
 from ..local.batches import expected_size
+from ..local.programs import ROWS
 
-MULTIPLE = 4  # of rows, where they may be chosen
 PIECE_COST = 4  # what a piece costs besides its rows, in rows
 MANY_PIECES = 8  # where the last piece hardly matters, and as many rows are taken at once as may be
 
@@ -26,7 +26,7 @@ def width_of(jobs: Sequence[Job], at_once: int) -> int:
     widest = max(expected_size(job.steps) for job in jobs)
     if _is_poisson(jobs):
         spread = max(expected_size(job.steps) * (1 - job.steps.rate) for job in jobs)
-        rows = MULTIPLE * math.ceil((widest + 3.5 * math.sqrt(spread)) / MULTIPLE)
+        rows = ROWS * math.ceil((widest + 3.5 * math.sqrt(spread)) / ROWS)
         widest = min(rows, max(job.steps.records for job in jobs))
     return min(widest, at_once)
 
@@ -46,7 +46,7 @@ def cheapest_width(jobs: Sequence[Job], clients: int, at_once: int) -> int:
         fits = stats.binom.cdf(taken, largest.records, largest.rate) ** clients  # the largest of their batches
         return float(np.sum(1 - fits)) * (rows + PIECE_COST)
 
-    candidates = [min(rows, most) for rows in range(MULTIPLE, most + MULTIPLE, MULTIPLE)]
+    candidates = [min(rows, most) for rows in range(ROWS, most + ROWS, ROWS)]
     return min(candidates, key=cost)
 
 

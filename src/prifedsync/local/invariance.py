@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from .programs import ALIGNED, Program
+from .programs import ALIGNED, ROWS, Program, Way
 
 if TYPE_CHECKING:
     from .net import Net
 
 Sums = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 TRIED = 8  # records that visit every row
+FEW = 3  # of them, where a record has so many numbers that none can hide a difference
+MANY = 10**4  # parameters
 LARGE = 3e4  # entries of some of them: sums of large terms show every change of order
 WEIGHTS = (1.0, 30.0)  # how far from zero the weights of alternating clients are
 
@@ -39,18 +41,29 @@ class Probe(NamedTuple):
 
 def invariant(net: Net, clients: int, width: int, sums: torch.dtype) -> Program:
     """The first program for so many clients and records under which a record has the same bits in every row."""
-    wanted = Program(net.way, width, sums)
-    padded = Program(net.way, ALIGNED * math.ceil(width / ALIGNED), sums, ALIGNED)
-    for program in (wanted, padded):
+    for program in _candidates(net.way, width, sums):
         if program.way == "loop" or program.width == 1 or treats_rows_alike(net, program, clients):
             return program
     return Program("loop", width, sums)
 
 
+def _candidates(way: Way, width: int, sums: torch.dtype) -> list[Program]:
+    """Cheapest first: as it is wanted, with a few rows more, with padded layers, with rows in blocks as well."""
+    rows = ROWS * math.ceil(width / ROWS)
+    blocks = ALIGNED * math.ceil(width / ALIGNED)
+    every = [
+        Program(way, width, sums),
+        Program(way, rows, sums),
+        Program(way, rows, sums, ALIGNED),
+        Program(way, blocks, sums, ALIGNED),
+    ]
+    return list(dict.fromkeys(every))
+
+
 def treats_rows_alike(net: Net, program: Program, clients: int) -> bool:
     """Whether every record has the same gradient, to the last bit, wherever it sits and whoever sits beside it."""
-    probe = made_up(net, clients)
-    together = min(TRIED, program.width)
+    probe = made_up(net, clients, FEW if net.count >= MANY else TRIED)
+    together = min(len(probe.x), program.width)
     return all(
         _same_in_all_rows(net, program, probe._replace(x=x, y=y))
         for x, y in zip(probe.x.split(together), probe.y.split(together), strict=True)
@@ -84,17 +97,17 @@ def same(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def made_up(net: Net, clients: int) -> Probe:
+def made_up(net: Net, clients: int, count: int = TRIED) -> Probe:
     """Records of the right shape, of which every other one has an answer that cancels; public, whatever the data."""
     dice = torch.Generator().manual_seed(0)
     like_x, like_y = net.examples
-    few = torch.arange(TRIED) % len(like_x)
+    few = torch.arange(count) % len(like_x)
     weights = _weights(net, clients, dice)
     if not like_x.is_floating_point():
         order = torch.randperm(like_x[few].numel(), generator=dice)
-        tokens = like_x[few].flatten()[order].reshape(TRIED, *like_x.shape[1:])
+        tokens = like_x[few].flatten()[order].reshape(count, *like_x.shape[1:])
         return Probe(weights, tokens.to(net.device), _targets(net, like_y[few], weights[0], tokens))
-    x = torch.randn(TRIED, *like_x.shape[1:], generator=dice, dtype=torch.float64)
+    x = torch.randn(count, *like_x.shape[1:], generator=dice, dtype=torch.float64)
     x[1::2] *= LARGE
     x = x.to(net.device, net.dtype)
     x[::2] = _cancelling(net, weights[0], x[::2])

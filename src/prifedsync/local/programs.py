@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 
 Way = Literal["layers", "general", "loop"]
-ALIGNED = 16  # kernels treat all rows alike where inputs, outputs and rows come in multiples of this
+ROWS = 4  # many kernels treat all rows alike where they come in multiples of this
+ALIGNED = 16  # and nearly all where inputs and outputs come in multiples of this
 
 
 class Program(NamedTuple):
