@@ -414,6 +414,9 @@ class ByPlace(Vectorised):
             def normal(self, key, count):
                 return right.normal(key._replace(client=places[key.client]), count)
 
+            def bound(self, context):
+                return self
+
         self.draws = Placed()
         try:
             return super().gradient(round, step, group, weights)

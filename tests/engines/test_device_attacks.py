@@ -245,7 +245,7 @@ def test_a_run_is_not_resumed_in_another_arithmetic():
     prints = set()
     for arithmetic in ("float32", "tf32", "bf16"):
         net = Net(MLP.module(), losses.BY_TASK[MLP.task], *records, torch.float32, arithmetic=arithmetic)
-        prints.add(engine_of(net=net, jobs=jobs).fingerprint)
+        prints.add(engine_of(net=net, jobs=jobs).binding.identity)
     assert len(prints) == 3
 
 

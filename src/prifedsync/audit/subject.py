@@ -1,7 +1,8 @@
 """What is audited: an engine as it is, over clients whom the auditor makes up.
 
 Everything goes through the engine's own doors. `uploads` is what leaves; `sums` is the one thing behind the door that is
-looked at, the clipped sum before noise. Draws are a function of their key, so two cohorts with one source draw the same.
+looked at, the clipped sum before noise. Draws are bound to records and plans, so a cohort's sums are asked of itself after
+its round; where two cohorts are compared, their draws are `Unbound`.
 """
 
 from __future__ import annotations
@@ -136,14 +137,34 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 
 
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
-    """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
+    """The normals that a device should have made in the round just trained, expanded once more, on the host."""
     assert cohort.streams is not None
-    (keys,) = streams.keys(cohort.streams, [client], round, ["noise"], torch.device("cpu"))
+    place = [job.client for job in cohort.jobs].index(client)
+    (keys,) = streams.keys([cohort.streams_of(place)], [client], round, ["noise"], torch.device("cpu"))
 
     def part(step: int, place: int, size: int) -> Tensor:
         return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]
 
     return [torch.cat([part(step, *at) for at in enumerate(cohort.net.sizes)]) for step in range(steps)]
+
+
+@dataclass(frozen=True)
+class Unbound:
+    """Draws that are the same for other records, plans and clients: two cohorts over one source draw the same."""
+
+    source: Draws
+
+    def uniform(self, key: Key, count: int) -> Tensor:
+        return self.source.uniform(key, count)
+
+    def normal(self, key: Key, count: int) -> Tensor:
+        return self.source.normal(key, count)
+
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return stream_of(self.source, client, round, purpose)
+
+    def bound(self, context: bytes) -> Unbound:
+        return self
 
 
 @dataclass(frozen=True)
@@ -163,6 +184,9 @@ class Silent:
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return stream_of(self.source, client, round, purpose)
 
+    def bound(self, context: bytes) -> Silent:
+        return Silent(self.source.bound(context))
+
 
 class AllKept:
     """Draws under which dropout drops nothing and augmentation moves nothing: the bound must hold for any mask and move,
@@ -175,6 +199,9 @@ class AllKept:
 
     def normal(self, key: Key, count: int) -> Tensor:
         raise ValueError("there is no noise in a clipped sum")
+
+    def bound(self, context: bytes) -> AllKept:
+        return self
 
 
 def all_kept(net: Net) -> dict[str, Tensor]:
@@ -202,6 +229,10 @@ class Tape:
 
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return stream_of(self.source, client, round, purpose)
+
+    def bound(self, context: bytes) -> Tape:
+        """Bound draws, noted on this tape."""
+        return Tape(self.source.bound(context), self.notes)
 
     def normals(self, client: str, round: int) -> list[Tensor]:
         return [values for kind, key, values in self.notes if (kind, key.client, key.round) == ("normal", client, round)]

@@ -38,11 +38,12 @@ FIXED_COST = 8  # what a stack costs besides its clients, in clients
 
 @dataclass(frozen=True)
 class Members:
-    """The clients of one group: their jobs, how many records each has, and where these begin among all records."""
+    """The clients of one group: their jobs, how many records each has, where these begin among all records, and draws."""
 
     jobs: Sequence[Job]
     sizes: Sequence[int]
     offsets: Sequence[int]
+    draws: Sequence[Streams]
 
 
 class Batches(NamedTuple):
@@ -155,10 +156,10 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, draws: Streams, optimiser: Optimiser,
-        manner: Manner, *, augmented: bool, capacity: int, width: int, compiles: bool, replays: bool,
+        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, optimiser: Optimiser, manner: Manner, *,
+        augmented: bool, capacity: int, width: int, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
-        self.net, self.rule, self.draws, self.augmented = net, rule, draws, augmented
+        self.net, self.rule, self.augmented = net, rule, augmented
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
         self.manner, self.capacity, self.width, self.replays = manner, capacity, width, replays
@@ -211,7 +212,7 @@ class Stack:
         jobs, names = members.jobs, [job.client for job in members.jobs]
         seats = slice(len(jobs))
         self.numbers[:, seats] = _sent([_numbers(job) for job in jobs], self.step.device, torch.float64).T
-        self.keys[:, seats] = streams.keys(self.draws, names, round, self.purposes, self.step.device)
+        self.keys[:, seats] = streams.keys(members.draws, names, round, self.purposes, self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
         self.wholes[:, seats] = _sent(_wholes(members), self.step.device)
         if self.manner.kind == "poisson":

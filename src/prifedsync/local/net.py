@@ -22,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
 from ..fdp import BadValue, Neighbours
-from . import layers
+from . import behaviour, layers
 from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs [B, …], targets [B] → [B]
@@ -45,6 +45,7 @@ class Net:
     ) -> None:  # fmt: skip
         self.loss = loss
         self.arithmetic: Arithmetic = arithmetic or ("float64" if dtype == torch.float64 else "float32")
+        self.code = behaviour.of(module, loss)  # before anything of ours is hung into it
         self.module = copy.deepcopy(module)
         adopt(self.module)
         self._fixed = [layer for layer in self.module.modules() if not layer.training]  # frozen batch statistics
@@ -323,6 +324,7 @@ class Net:
         with torch.no_grad(), Uses(named) as uses:
             first = functional_call(self.module, named, (x,))
         self._uses = uses.of
+        self.answers: Tensor = first  # in double precision: what a resumed run's module must answer too
         for hook in hooks:
             hook.remove()
         if not self._fits(first, y):
