@@ -10,10 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..accounting import NoisySteps, Sampling
-from ..engines import Cohort
 from .check import CHANCE, Check
 from .statistics import Binomial, Event
 from .subject import Silent, Subject, device_noise, far_below, fitted, glass, uploads
@@ -39,17 +37,11 @@ def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
     start = torch.zeros(n, dtype=net.dtype)
     cohort = subject.cohort(jobs, data, net=net, draws=Silent(subject.draws), start=start)
     each = steps.clip_norm / (n if steps.batch == "full" else steps.batch)
-    return torch.stack([_seen(cohort, r, start, each) for r in range(rounds)]).numpy()
-
-
-def _seen(cohort: Cohort, round: int, start: Tensor, each: float) -> Tensor:
-    """How often each client looked at each record in a round."""
-    seen = -uploads(cohort, round, start).double() / each
-    if not cohort.streams:
-        return seen
-    # noise that was made on a device cannot be silenced, but it is known
-    made = [torch.stack(device_noise(cohort, job.client, round, STEPS)).sum(0) for job in cohort.jobs]
-    return seen - torch.stack(made)
+    seen = torch.stack([-uploads(cohort, r, start).double() / each for r in range(rounds)])
+    if cohort.streams:  # noise that was made on a device cannot be silenced, but it is known
+        made = [[sum(device_noise(cohort, job.client, r, STEPS)) for job in jobs] for r in range(rounds)]
+        seen -= torch.stack([torch.stack(row) for row in made])  # type: ignore[arg-type]
+    return seen.numpy()
 
 
 def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:

@@ -18,7 +18,7 @@ from ..accounting import OutputPerturbation
 from . import statistics
 from .check import CHANCE, Check
 from .statistics import Law
-from .subject import PLAIN, Subject, Unbound, far_below, fitted, glass, sums, uploads
+from .subject import PLAIN, Subject, far_below, fitted, glass, sums, uploads
 
 CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would meet itself
 RECORDS = 4
@@ -65,9 +65,9 @@ def of_steps(subject: Subject, samples: int) -> Residue:
     plain = replace(PLAIN, learning_rate=_divisor(steps.batch, RECORDS) / unit)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=rounds) for i in range(CLIENTS)]
-    cohort = subject.cohort(jobs, data, chunk=CHUNK)
+    cohort, shadow = (subject.cohort(jobs, data, chunk=CHUNK) for _ in range(2))
     start = subject.start
-    left = [start.double() - uploads(cohort, r, start).double() - sums(cohort, start, r) / unit for r in range(rounds)]
+    left = [start.double() - uploads(cohort, r, start).double() - sums(shadow, start, r) / unit for r in range(rounds)]
     return Residue(torch.stack(left).numpy(), subject.net.names, subject.net.sizes)
 
 
@@ -94,9 +94,8 @@ def of_outputs(subject: Subject, samples: int) -> Residue:
     jobs = [
         subject.job(f"client {i}", mechanism, RECORDS, optimiser=subject.optimiser, rounds=rounds) for i in range(CLIENTS)
     ]
-    draws = Unbound(subject.draws)  # the shadow has other plans
-    cohort = subject.cohort(jobs, data, chunk=CHUNK, draws=draws)
-    shadow = subject.cohort([replace(job, plan=None) for job in jobs], data, chunk=CHUNK, draws=draws)
+    cohort = subject.cohort(jobs, data, chunk=CHUNK)
+    shadow = subject.cohort([replace(job, plan=None) for job in jobs], data, chunk=CHUNK)
     start, order = subject.start, 1 if mechanism.noise == "laplace" else 2
     left = []
     for r in range(rounds):

@@ -21,7 +21,6 @@ from .subject import (
     Records,
     Subject,
     Tape,
-    Unbound,
     device_noise,
     far_below,
     fitted,
@@ -50,7 +49,7 @@ def check_optimiser(subject: Subject) -> Check:
     steps, data = fitted(subject.noisy, nominal, local_steps=STEPS), [subject.records(0, RECORDS)]
     optimiser = replace(subject.optimiser, learning_rate=learning_rate(subject, steps))
     tape, job = Tape(subject.draws), subject.job("client", steps, nominal, optimiser=optimiser, rounds=ROUNDS)
-    cohort = subject.cohort([job], data, draws=tape)
+    cohort, shadow = subject.cohort([job], data, draws=tape), subject.cohort([job], data)
     twin, worst = Twin(optimiser, subject.start), 0.0
     for round in range(ROUNDS):
         (left,) = uploads(cohort, round, subject.start)
@@ -58,7 +57,7 @@ def check_optimiser(subject: Subject) -> Check:
         if len(noise) != STEPS:
             worst = float("nan")
             break
-        expected, clear = twin.round(round, cohort, steps, noise)
+        expected, clear = twin.round(round, shadow, steps, noise)
         moved = (expected - subject.start).double().square().mean().sqrt()
         apart = (left - expected).double().abs()[clear]
         worst = max(worst, float(apart.quantile(SHARE) / moved)) if len(apart) else worst
@@ -88,7 +87,7 @@ class Twin:
         self.weights = torch.nn.Parameter(start.clone())
         self.optimiser = torch_optimiser(optimiser, self.weights)
 
-    def round(self, round: int, cohort: Cohort, steps: NoisySteps, noise: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def round(self, round: int, shadow: Cohort, steps: NoisySteps, noise: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The weights after the round, and which entries had no gradient near zero."""
         scale, smallest = steps.noise_multiplier * steps.clip_norm, torch.full(self.start.shape, torch.inf)
         self.weights.data = self.start.clone()
@@ -97,7 +96,7 @@ class Twin:
         for group in self.optimiser.param_groups:
             group["lr"] = self.described.learning_rate * self.described.schedule.at(round)
         for step, drawn in enumerate(noise):
-            (total,) = sums(cohort, self.weights.detach(), round, step)
+            (total,) = sums(shadow, self.weights.detach(), round, step)
             gradient = (total + scale * drawn) / divisor(steps)
             felt = (gradient + self.described.weight_decay * self.weights.detach()).abs() * divisor(steps) / scale
             smallest = torch.minimum(smallest, felt)
@@ -158,9 +157,8 @@ def _explained(subject: Subject, steps: int, round: int) -> bool:
     x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
     cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)
     scale = mechanism.noise_multiplier * mechanism.clip_norm
-    sent = -uploads(cohort, round, start)[0].double()
     known = steps * mechanism.clip_norm * x.sum(0).double() + scale * sum(device_noise(cohort, "client", round, steps))
-    left = sent - known
+    left = -uploads(cohort, round, start)[0].double() - known
     rounding = 4 * GRID * scale + subject.close * mechanism.clip_norm
     return float(left.abs().max()) <= steps * rounding + 1e-5 * float(known.abs().max())
 
@@ -212,7 +210,6 @@ def check_padding(subject: Subject) -> Check:
 
 def _apart(subject: Subject, round: int) -> float:
     """The largest distance between a client's sums stacked, in pieces and alone."""
-    subject = replace(subject, draws=Unbound(subject.draws))
     jobs, data = unequal(subject, OPEN_STEPS, 1)
     alone = [sums(subject.cohort([job], [own]), subject.start, round) for job, own in zip(jobs, data, strict=True)]
     # somebody beside them who does not clip single records at all
@@ -226,7 +223,6 @@ def _apart(subject: Subject, round: int) -> float:
 def _outputs_apart(subject: Subject) -> float:
     # plain steps about as long as the clip norm: others would blow up rounding where a gradient is nearly zero
     plain = replace(PLAIN, learning_rate=subject.mechanism.clip_norm)
-    subject = replace(subject, draws=Unbound(subject.draws))
     jobs, data = unequal(replace(subject, optimiser=plain), 1, 1)
     stacked = uploads(subject.cohort(jobs, data), 0, subject.start)
     alone = [uploads(subject.cohort([job], [own]), 0, subject.start) for job, own in zip(jobs, data, strict=True)]

@@ -1,8 +1,8 @@
 """What is audited: an engine as it is, over clients whom the auditor makes up.
 
 Everything goes through the engine's own doors. `uploads` is what leaves; `sums` is the one thing behind the door that is
-looked at, the clipped sum before noise. Draws are bound to records and plans, so a cohort's sums are asked of itself after
-its round; where two cohorts are compared, their draws are `Unbound`.
+looked at, the clipped sum before noise. Draws are a function of their key alone (`Unbound`): two cohorts with one source
+draw the same, and a key that is used twice shows, though an engine's own draws are bound to more than keys.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Subject:
     ) -> Cohort:  # fmt: skip
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
         augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
-        net, draws = net or self.net, draws or self.draws
+        net, draws = net or self.net, draws or Unbound(self.draws)
         return self.engine(net, jobs, data, FedAvg(), draws, start=start, augment=augment, performance=performance)
 
 
@@ -137,10 +137,9 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 
 
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
-    """The normals that a device should have made in the round just trained, expanded once more, on the host."""
+    """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
     assert cohort.streams is not None
-    place = [job.client for job in cohort.jobs].index(client)
-    (keys,) = streams.keys([cohort.streams_of(place)], [client], round, ["noise"], torch.device("cpu"))
+    (keys,) = streams.keys([cohort.streams], [client], round, ["noise"], torch.device("cpu"))
 
     def part(step: int, place: int, size: int) -> Tensor:
         return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]
@@ -150,7 +149,7 @@ def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Te
 
 @dataclass(frozen=True)
 class Unbound:
-    """Draws that are the same for other records, plans and clients: two cohorts over one source draw the same."""
+    """Draws by key alone, whatever they are bound to."""
 
     source: Draws
 
@@ -185,7 +184,7 @@ class Silent:
         return stream_of(self.source, client, round, purpose)
 
     def bound(self, context: bytes) -> Silent:
-        return Silent(self.source.bound(context))
+        return self
 
 
 class AllKept:
@@ -231,8 +230,7 @@ class Tape:
         return stream_of(self.source, client, round, purpose)
 
     def bound(self, context: bytes) -> Tape:
-        """Bound draws, noted on this tape."""
-        return Tape(self.source.bound(context), self.notes)
+        return self
 
     def normals(self, client: str, round: int) -> list[Tensor]:
         return [values for kind, key, values in self.notes if (kind, key.client, key.round) == ("normal", client, round)]
