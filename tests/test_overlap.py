@@ -146,6 +146,6 @@ def test_a_run_is_not_resumed_with_fewer_holders(tmp_path):
     config = config_of("performance.checkpoint_seconds=0", *NOISE)
     with pytest.raises(OSError, match="killed"):
         train(config, clients=held[0], out=tmp_path / "run", watch=dies)
-    with pytest.raises(BadValue, match="other plans"):
+    with pytest.raises(BadValue, match="differs from the run that was begun: plans"):
         resume(tmp_path / "run", clients=held[1])
     assert resume(tmp_path / "run", clients=held[0]).record.guarantee["copies"] == 3

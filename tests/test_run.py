@@ -5,8 +5,11 @@ import math
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -16,7 +19,7 @@ from torch import nn
 import prifedsync
 from prifedsync import run
 from prifedsync.accounting.statement import Statement
-from prifedsync.config import load
+from prifedsync.config import load, to_toml
 from prifedsync.engines import Vectorised
 from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.fdp import BadValue
@@ -145,8 +148,8 @@ def test_records_and_module_from_python():
 
 
 def test_what_came_from_python_must_be_given_again(tmp_path):
-    prifedsync.train(OWN, clients=own_clients(), out=tmp_path / "run")
-    (tmp_path / "run/record.json").unlink()
+    with pytest.raises(Killed):
+        prifedsync.train(OWN, clients=own_clients(), out=tmp_path / "run", watch=killed_in_round(1))
     with pytest.raises(BadValue, match="must be given again"):
         prifedsync.resume(tmp_path / "run")
     assert prifedsync.resume(tmp_path / "run", clients=own_clients()).record.clients
@@ -314,7 +317,7 @@ def test_a_run_that_was_changed_on_the_way_is_refused(tmp_path, change):
     name, value = change.split(" = ")
     assert change in text
     path.write_text(text.replace(change, f"{name} = {float(value) * 2 if '.' in value else int(value) + 1}"))
-    with pytest.raises(BadValue, match="other plans, records, weights or arithmetic"):
+    with pytest.raises(BadValue, match=rf"differs from the run that was begun: .*{name} = \S+ \(was {value}\)"):
         run.resume(tmp_path / "run")
     path.write_text(text)
     assert run.resume(tmp_path / "run").record
@@ -327,7 +330,7 @@ def test_a_key_is_bound_to_its_records_before_anything_is_drawn(tmp_path):
         run.train(config, out=tmp_path / "run", watch=killed_in_round(1))
     path = tmp_path / "run/config.toml"
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))  # another split
-    with pytest.raises(BadValue, match="other plans, records, weights or arithmetic"):
+    with pytest.raises(BadValue, match=r"seed = 1 \(was 0\), .*records"):
         run.resume(tmp_path / "run")
 
 
@@ -359,6 +362,57 @@ def test_the_secret_key_is_for_its_owner_only_and_makes_resume_repeat_the_noise(
     key.chmod(0o644)
     with pytest.raises(BadValue, match="can be read by others"):
         run.resume(tmp_path / "run")
+
+
+def killed_copies(tmp_path, *names, **changes):
+    """Copies of a run with secret draws that was killed in its second round."""
+    with pytest.raises(Killed):
+        run.train(
+            CARRYING.changed(**{"privacy.randomness": "system", **changes}), out=tmp_path / "run", watch=killed_in_round(2)
+        )
+    for name in names:
+        shutil.copytree(tmp_path / "run", tmp_path / name)
+    return [tmp_path / name for name in names]
+
+
+def test_a_round_repeated_by_another_process_is_the_same_release(tmp_path):
+    """What noise is bound to must not depend on addresses or on the order of sets."""
+    here, there = killed_copies(tmp_path, "here", "there")
+    weights = run.resume(here).server.weights
+    script = f"from prifedsync import run; print(run.resume({str(there)!r}).server.weights.double().tolist())"
+    environment = {**os.environ, "PYTHONHASHSEED": "5"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == weights.double().tolist()
+
+
+@pytest.mark.parametrize(
+    "change", [{"chunk": 1}, {"records_at_once": 3}, {"threads": 2}, {"memory_gib": 1e-9}, {"compile": "off"}]
+)
+def test_a_run_goes_on_at_another_speed(tmp_path, change):
+    (folder,) = killed_copies(tmp_path, "copy")
+    threads = torch.get_num_threads()
+    changed = load(folder / "config.toml").changed(performance=change)
+    (folder / "config.toml").write_text(to_toml(changed))
+    try:
+        assert run.resume(folder).record.guarantee
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_data_may_lie_elsewhere_when_a_run_goes_on(tmp_path):
+    """The records are compared, not where they come from."""
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=draw.normal(size=(40, 5)), y=draw.integers(0, 2, 40))
+    own = {"source": "npz", "path": str(tmp_path / "data.npz"), "classes": 2, "clients": 2, "partition": "iid"}
+    own |= {"ranges": {"*": (-4, 4)}}
+    config = {**OWN, "data": own, "performance": {"checkpoint_seconds": 0}}
+    with pytest.raises(Killed):
+        run.train(config, out=tmp_path / "run", watch=killed_in_round(2))
+    (tmp_path / "data.npz").rename(tmp_path / "moved.npz")
+    moved = load(tmp_path / "run/config.toml").changed(**{"data.path": str(tmp_path / "moved.npz")})
+    (tmp_path / "run/config.toml").write_text(to_toml(moved))
+    assert run.resume(tmp_path / "run").record.guarantee
 
 
 def test_only_changed_clients_are_rewritten(tmp_path, monkeypatch):

@@ -264,6 +264,19 @@ def as_mapping(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], _plain(vars(config)))
 
 
+def dotted(config: Config) -> dict[str, Any]:
+    """The config as one value for each dotted name; what is None is left out."""
+
+    def leaves(mapping: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
+        for key, value in mapping.items():
+            if isinstance(value, Mapping):
+                yield from leaves(value, _dotted(name, key))
+            else:
+                yield _dotted(name, key), value
+
+    return dict(leaves(as_mapping(config), ""))
+
+
 def to_toml(config: Config, documented: bool = False) -> str:
     """The whole config as a TOML file that reads back as the same; with a comment above each field if `documented`."""
     return "\n".join(_lines(config, "", documented)) + "\n"

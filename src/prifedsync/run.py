@@ -28,7 +28,7 @@ from .accounting import PrivacyPlan, Target
 from .accounting.planning import rare_events
 from .accounting.progress import WorstEpsilon
 from .accounting.statement import Statement
-from .config import PUBLIC, Config, as_mapping, from_mapping, load, to_toml
+from .config import PUBLIC, Config, as_mapping, dotted, from_mapping, load, to_toml
 from .data import Client, Federation, Records
 from .engines import ENGINES, Cohort, Performance
 from .engines.checkpoint import Checkpoint, write_file
@@ -57,6 +57,7 @@ from .sync import Sent, Stayed, Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
+SPEED = ("memory_gib", "checkpoint_seconds", "tensorboard", "threads", "chunk", "records_at_once", "compile")
 GIVEN = "python:clients"  # the config's source where the records were given from Python
 
 
@@ -245,10 +246,20 @@ class Prepared:
             share=participation_of(self.config), rounds=self.config.rounds, compile=how.compile,
         )  # fmt: skip
         records = [(client.train.x, client.train.y) for client in self.federation.clients]
+        tests = [part for client in self.federation.clients for part in (client.test.x, client.test.y)]
         return ENGINES[how.engine](
             self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
-            augment=self.config.local.augment, performance=performance, folder=folder,
+            augment=self.config.local.augment, performance=performance, folder=folder, config=self._fixed_fields(),
+            bound_to={"task": [repr(self.federation.task), self.metric], "test records": tests},
         )  # fmt: skip
+
+    def _fixed_fields(self) -> dict[str, Any]:
+        """The fields of the config that may not change while a run lasts: all but those of speed and display, and the
+        place of the data, since the records themselves are compared. Device and dtype are those that were chosen."""
+        fields = dotted(self.config)
+        for name in ("data.path", *(f"performance.{name}" for name in SPEED)):
+            fields.pop(name, None)
+        return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
 
     def score(self, values: list[float | None]) -> Score:
         return Score.over(values, self.metric in LOWER_IS_BETTER)
@@ -380,7 +391,7 @@ def _rounds(
         checkpoint.folder.mkdir(exist_ok=True)
     draws: Draws = SeededDraws(config.seed)
     if config.privacy.randomness == "system":
-        draws = SystemDraws(checkpoint.secret()) if checkpoint else SystemDraws()
+        draws = SystemDraws(checkpoint.secret(begun=_has_rounds(folder))) if checkpoint else SystemDraws()
     cohort = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
     server = Server(cohort.start)
     progress: dict[str, Any] = {"log": 0, "personal": [None] * len(names), "stale": []}
@@ -396,7 +407,7 @@ def _rounds(
     saved = begun = time.perf_counter()
     first = server.round
     enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
-    rounds = () if enough else _synchronised(prepared, cohort, draws, server)
+    rounds = () if enough else _synchronised(prepared, cohort, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
 
         def save() -> None:
@@ -449,13 +460,17 @@ def _rounds(
     return server, cohort, personal
 
 
+def _has_rounds(folder: Path | None) -> bool:
+    """Whether rounds were logged there, and so something was drawn."""
+    log = folder / LOG if folder else None
+    return log is not None and log.is_file() and log.stat().st_size > 0
+
+
 def _is_due(round: int, config: Config) -> bool:
     return round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
 
 
-def _synchronised(
-    prepared: Prepared, cohort: Cohort, draws: Draws, server: Server
-) -> Iterator[tuple[Server, Uploads | None]]:
+def _synchronised(prepared: Prepared, cohort: Cohort, server: Server) -> Iterator[tuple[Server, Uploads | None]]:
     """Algorithm 1 with the config's numbers and a coin drawn by key."""
     config, names = prepared.config, [job.client for job in prepared.jobs]
     plan = Synchronisation(
@@ -466,6 +481,8 @@ def _synchronised(
         delivery=config.rule.delivery,
         averaging=config.averaging,
     )
+
+    draws = cohort.coins
 
     def coin(client: int, round: int) -> float:
         return draws.uniform(Key(names[client], round, 0, "coin"), 1).item()
@@ -499,10 +516,9 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     elif not prepared.rule.uploads:
         config = config.changed(**{"rule.name": "fedavg"})
     bare = prepared.under(config)
-    draws = SeededDraws(config.seed)
-    cohort, names = bare.cohort(draws), [job.client for job in bare.jobs]
+    cohort, names = bare.cohort(SeededDraws(config.seed)), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()
-    rounds = _synchronised(bare, cohort, draws, server)
+    rounds = _synchronised(bare, cohort, server)
     for server, uploads in rounds:
         pace = (time.perf_counter() - begun) / server.round
         sent = len(uploads.of) if uploads else 0

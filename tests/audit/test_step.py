@@ -183,7 +183,7 @@ def test_a_forced_way_passes():
 
 def test_the_table_is_for_people_and_for_programs():
     result = audit()
-    assert len({check.name for check in result.checks}) == len(result.checks) == 13
+    assert len({check.name for check in result.checks}) == len(result.checks) == 15
     for check in result.checks:
         assert check.measured
         assert check.allowed
@@ -226,7 +226,7 @@ SENSITIVITY = {"clip of one record", "record replaced", "record removed"}
 def replaced_clipping(monkeypatch, vector):
     """Make the engine add `vector(parts, clip)` for every record: its gradient in one part a parameter."""
 
-    def clipped_sums(self, flat, x, y, valid, clip, masks):
+    def clipped_sums(self, flat, x, y, valid, clip, masks, program):
         sums = torch.zeros(flat.shape, dtype=torch.float64)
         for c, i in torch.nonzero(valid).tolist():
             mask = {name: m[c, i : i + 1] for name, m in masks.items()}
@@ -413,6 +413,9 @@ class ByPlace(Vectorised):
 
             def normal(self, key, count):
                 return right.normal(key._replace(client=places[key.client]), count)
+
+            def bound(self, context):
+                return self
 
         self.draws = Placed()
         try:

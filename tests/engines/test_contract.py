@@ -114,6 +114,9 @@ class Missing:
     def normal(self, key, count):
         return self.source.normal(key, count)
 
+    def bound(self, context):
+        return Missing(self.source.bound(context), self.clients)
+
 
 @pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("missed", [("client 0", "client 3"), ("client 0", "client 1", "client 3")], ids=["some", "all"])

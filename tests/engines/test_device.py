@@ -197,7 +197,7 @@ def test_a_run_is_not_resumed_where_other_noise_would_be_drawn(tmp_path):
     net, records, jobs = net_of(MLP), records_of(MLP), jobs_of()
     begun = Vectorised(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
     Checkpoint(tmp_path).save(Server(begun.start), begun, {})
-    with pytest.raises(BadValue, match="arithmetic than the run that was begun"):
+    with pytest.raises(BadValue, match="differs from the run that was begun: arithmetic"):
         Checkpoint(tmp_path).load(OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path))
 
 

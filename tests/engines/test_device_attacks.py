@@ -246,7 +246,7 @@ def test_a_run_is_not_resumed_in_another_arithmetic():
     prints = set()
     for arithmetic in ("float32", "tf32", "bf16"):
         net = Net(MLP.module(), losses.BY_TASK[MLP.task], *records, torch.float32, arithmetic=arithmetic)
-        prints.add(engine_of(net=net, jobs=jobs).fingerprint)
+        prints.add(engine_of(net=net, jobs=jobs).binding.identity)
     assert len(prints) == 3
 
 
@@ -266,8 +266,9 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
     neighbours = Neighbours.ADD_REMOVE if how == "poisson" else Neighbours.REPLACE
     nominal = [max(size, 1) for size in sizes]
     jobs = [private(f"c{i}", n, batch=batch, sampling=sampling, neighbours=neighbours) for i, n in enumerate(nominal)]
-    members, draws = device.Members(jobs, sizes, offsets), SeededDraws(4)
-    (keys,) = streams.keys(draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
+    draws = SeededDraws(4)
+    members = device.Members(jobs, sizes, offsets, [draws] * len(jobs))
+    (keys,) = streams.keys(members.draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
     manner = device.Manner.of(jobs, sizes, replace(jobs[0].upload, steps=6))
     terms = device.Terms(*torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs]))
     found = device.choose(manner, terms, keys)

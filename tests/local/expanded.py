@@ -60,6 +60,9 @@ class Expanded:
     def _key(self, key):
         return self.source.stream(key.client, key.round, key.purpose)
 
+    def bound(self, context):
+        return self
+
     def uniform(self, key, count):
         if key.purpose == "batch":
             return torch.from_numpy(uniforms(self._key(key), key.step, count))

@@ -239,6 +239,25 @@ def test_the_secret_decides_and_nothing_else():
     assert uncorrelated(torch.stack(rows))
 
 
+def test_secret_draws_of_two_contexts_have_nothing_in_common():
+    secret = SystemDraws(b"s" * 32)
+    assert torch.equal(secret.bound(b"run").normal(KEY, 100), SystemDraws(b"s" * 32).bound(b"run").normal(KEY, 100))
+    contexts = [
+        secret,
+        secret.bound(b""),
+        secret.bound(b"run"),
+        secret.bound(b"another"),
+        secret.bound(b"run").bound(b"run"),
+    ]
+    assert uncorrelated(torch.stack([draws.normal(KEY, 50_000) for draws in contexts]))
+    assert len({draws.stream("a", 0, "noise") for draws in contexts}) == len(contexts)
+
+
+def test_a_seed_is_the_same_in_every_context():
+    for draws in (SeededDraws(1), RecordedDraws(SeededDraws(1))):
+        assert draws.bound(b"run") is draws
+
+
 def test_a_secret_is_never_shown():
     assert "sss" not in repr(SystemDraws(b"s" * 32))
     with pytest.raises(BadValue, match="secret = 5 bytes must have 32 bytes"):

@@ -14,7 +14,7 @@ DRAWS = SeededDraws(3)
 
 
 def keys_of(*clients, device="cpu", purpose="noise"):
-    return streams.keys(DRAWS, clients, 4, [purpose], torch.device(device))[0]
+    return streams.keys([DRAWS] * len(clients), clients, 4, [purpose], torch.device(device))[0]
 
 
 def nonces_of(*pairs, clients=1, device="cpu"):

@@ -128,7 +128,10 @@ def test_on_a_device_too(each, monkeypatch):
     counted, kept = each.noisy_gradients(STEPS), STEPS if each.kept else 0
     steps = max(counted, each.upload_steps(STEPS) + kept)
     for found, purpose, number in ((noised, "noise", counted), (batches, "batch", steps)):
-        keys = [device.streams.keys(seen.draws, [job.client for job in jobs], r, [purpose], "cpu") for r in range(2)]
+        keys = [
+            device.streams.keys([seen.draws] * len(jobs), [job.client for job in jobs], r, [purpose], "cpu")
+            for r in range(2)
+        ]
         rows = [tuple(row) for round in keys for row in round[0].tolist()]
         assert Counter(found) == Counter((row, step) for row in rows for step in range(number))
     assert seen.engine.queries == [2 * counted] * 3

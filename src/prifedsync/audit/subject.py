@@ -1,7 +1,8 @@
 """What is audited: an engine as it is, over clients whom the auditor makes up.
 
 Everything goes through the engine's own doors. `uploads` is what leaves; `sums` is the one thing behind the door that is
-looked at, the clipped sum before noise. Draws are a function of their key, so two cohorts with one source draw the same.
+looked at, the clipped sum before noise. Draws are a function of their key alone (`Unbound`): two cohorts with one source
+draw the same, and a key that is used twice shows, though an engine's own draws are bound to more than keys.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Subject:
     ) -> Cohort:  # fmt: skip
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
         augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
-        net, draws = net or self.net, draws or self.draws
+        net, draws = net or self.net, draws or Unbound(self.draws)
         return self.engine(net, jobs, data, FedAvg(), draws, start=start, augment=augment, performance=performance)
 
 
@@ -139,12 +140,31 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
     """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
     assert cohort.streams is not None
-    (keys,) = streams.keys(cohort.streams, [client], round, ["noise"], torch.device("cpu"))
+    (keys,) = streams.keys([cohort.streams], [client], round, ["noise"], torch.device("cpu"))
 
     def part(step: int, place: int, size: int) -> Tensor:
         return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]
 
     return [torch.cat([part(step, *at) for at in enumerate(cohort.net.sizes)]) for step in range(steps)]
+
+
+@dataclass(frozen=True)
+class Unbound:
+    """Draws by key alone, whatever they are bound to."""
+
+    source: Draws
+
+    def uniform(self, key: Key, count: int) -> Tensor:
+        return self.source.uniform(key, count)
+
+    def normal(self, key: Key, count: int) -> Tensor:
+        return self.source.normal(key, count)
+
+    def stream(self, client: str, round: int, purpose: str) -> bytes:
+        return stream_of(self.source, client, round, purpose)
+
+    def bound(self, context: bytes) -> Unbound:
+        return self
 
 
 @dataclass(frozen=True)
@@ -164,6 +184,9 @@ class Silent:
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return stream_of(self.source, client, round, purpose)
 
+    def bound(self, context: bytes) -> Silent:
+        return self
+
 
 class AllKept:
     """Draws under which dropout drops nothing and augmentation moves nothing: the bound must hold for any mask and move,
@@ -176,6 +199,9 @@ class AllKept:
 
     def normal(self, key: Key, count: int) -> Tensor:
         raise ValueError("there is no noise in a clipped sum")
+
+    def bound(self, context: bytes) -> AllKept:
+        return self
 
 
 def all_kept(net: Net) -> dict[str, Tensor]:
@@ -203,6 +229,9 @@ class Tape:
 
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return stream_of(self.source, client, round, purpose)
+
+    def bound(self, context: bytes) -> Tape:
+        return self
 
     def normals(self, client: str, round: int) -> list[Tensor]:
         return [values for kind, key, values in self.notes if (kind, key.client, key.round) == ("normal", client, round)]

@@ -44,7 +44,7 @@ class Checkpoint:
             tensors["mean"] = server.mean.cpu().contiguous()
         write_file(self.folder / name, save(tensors))
         manifest = {
-            "fingerprint": cohort.fingerprint,
+            "bound to": cohort.binding.noted(),
             "server": name,
             "round": server.round,
             "averaged": server.averaged,
@@ -69,11 +69,9 @@ class Checkpoint:
             tensors = load_file(self.folder / manifest["server"])
         except (ValueError, KeyError, SafetensorError) as error:
             raise BadValue("resume", self.folder.parent, f"has a damaged checkpoint: {error}", "train anew") from None
-        if manifest["fingerprint"] != cohort.fingerprint:
-            raise BadValue(
-                "resume", self.folder.parent, "has other plans, records, weights or arithmetic than the run that was begun",
-                "undo the change, or take the kind of device it was begun on: no guarantee covers rounds that differ",
-            )  # fmt: skip
+        if "bound to" not in manifest:
+            raise BadValue("resume", self.folder.parent, "was begun by another version", "resume with that one")
+        cohort.binding.check(manifest["bound to"], self.folder.parent)
         places, kept = ({int(client): place for client, place in manifest[name].items()} for name in ("places", "kept"))
         cohort.restore(manifest["counters"], places, kept)
         cohort.compiles = manifest.get("compiles", False)
@@ -84,18 +82,21 @@ class Checkpoint:
         )
         return server, manifest["progress"]
 
-    def secret(self) -> bytes:
-        """The key of this run's secret draws; made on first use, in a folder that only this process works in."""
+    def secret(self, begun: bool) -> bytes:
+        """The key of this run's secret draws, in a folder that only this process works in.
+
+        A key is of use only with the manifest that says what it was used for. Until there is one nothing was drawn, and a
+        new key is made, unless the run has begun all the same (`begun`: it has logged rounds): then its manifest is lost.
+        """
         path = self.folder / SECRET
-        if not path.exists():
-            secret = os.urandom(KEY_BYTES)
-            partly = path.with_suffix(".new")
-            partly.unlink(missing_ok=True)
-            file = os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(file, secret)
-            os.fsync(file)
-            os.close(file)
-            os.replace(partly, path)
+        if not self.exists():
+            if begun:
+                raise BadValue(
+                    "resume", self.folder.parent, f"has rounds but no {MANIFEST}: its checkpoint is lost", "train anew"
+                )
+            _write_secret(path, os.urandom(KEY_BYTES))
+        if not path.is_file():
+            raise BadValue("resume", self.folder.parent, f"has no {SECRET}: its noise cannot be repeated", "train anew")
         if path.stat().st_mode & 0o077:
             raise BadValue("secret key", path, "can be read by others", "make a new run: its noise may be known")
         return path.read_bytes()
@@ -106,6 +107,16 @@ class Checkpoint:
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if self.folder.exists():
             shutil.rmtree(self.folder)
+
+
+def _write_secret(path: Path, secret: bytes) -> None:
+    partly = path.with_suffix(".new")
+    partly.unlink(missing_ok=True)
+    file = os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(file, secret)
+    os.fsync(file)
+    os.close(file)
+    os.replace(partly, path)
 
 
 def write_file(path: Path, content: bytes, private: bool = False) -> None:

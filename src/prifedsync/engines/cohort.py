@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
 from ..fdp import BadValue
-from ..local import Draws, Job, Key, Net
+from ..local import Draws, Job, Key, Net, behaviour, digests
 from ..local.augment import CHOICES, check, moves_from_uniforms
 from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
@@ -24,6 +24,7 @@ from ..local.perturbation import released
 from ..local.streams import Streams
 from ..rules import Noised, Numbers, OnlyHere, Rule, Steps, Unprotected
 from ..sync import Lost, Refused, Sent, Stayed, Uploads
+from .binding import Binding, machinery
 from .store import Resident, Store
 
 
@@ -40,9 +41,11 @@ class Performance:
 
 
 DEFAULT = Performance()
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 Part = Literal["upload", "kept"]  # of a round: what is sent, and what stays
-COUNTERS = ("taken", "queries", "steps", "kept_seen", "shares")  # what is kept of each client besides its state
+COUNTERS = ("taken", "queries", "steps", "kept_seen", "shares", "chains")  # what is kept of each client besides its state
 AT_ONCE = 64  # models whose distances are taken together
+PROBED = 4  # records whose gradients show how this machine rounds
 
 
 class Trained(NamedTuple):
@@ -59,8 +62,11 @@ class Cohort(ABC):
     def __init__(
         self, net: Net, jobs: Sequence[Job], records: Sequence[tuple[Tensor, Tensor]], rule: Rule, draws: Draws, *,
         start: Tensor | None = None, pushes: bool = False, augment: str = "none", performance: Performance = DEFAULT,
-        folder: Path | None = None,
+        folder: Path | None = None, config: Mapping[str, Any] = NOTHING,
+        bound_to: Mapping[str, Sequence[Tensor | str]] = NOTHING,
     ) -> None:  # fmt: skip
+        """`config` and `bound_to`: what else decides about this run, as `Binding` has it; secret draws depend on it."""
+        self.config, self.bound_to = config, bound_to
         self.net, self.jobs, self.rule, self.draws = net, tuple(jobs), rule, draws
         self.start = (net.initial() if start is None else start).to(net.device, net.dtype)  # w_0
         self.performance, self.augmented = performance, augment != "none"
@@ -98,6 +104,7 @@ class Cohort(ABC):
         self.queries = [0] * len(jobs)  # noisy queries, counted where noise is added
         self.steps = [0] * len(jobs)  # steps the carried optimiser state has seen
         self.kept_seen = [0] * len(jobs)  # the same, of the clients' own models
+        self.chains = [""] * len(jobs)  # digests of all that each client was sent, where draws are bound to it
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
     @property
@@ -121,6 +128,7 @@ class Cohort(ABC):
                 self.taken[i] += 1
         groups = self.groups([i for i in chosen if i not in of])
         helpers = self._helpers(groups, weights, senders)
+        self._receive(groups, helpers, weights, f"round {round}")
         sealed: list[Tensor] = []
         order: list[int] = []
         for at, group in enumerate(groups if self.rule.uploads else ()):
@@ -146,7 +154,9 @@ class Cohort(ABC):
         if not self.rule.uploads:
             return
         groups = self.groups(chosen)
-        for group, helper in zip(groups, self._helpers(groups, weights, self._senders()), strict=True):
+        helpers = self._helpers(groups, weights, self._senders())
+        self._receive(groups, helpers, weights, "pushed")
+        for group, helper in zip(groups, helpers, strict=True):
             slots = dict(zip(self.slots, self._states(group), strict=True))
             slots["helper"] = self._helper(group, slots, weights) if helper is None else helper
             self.store.scatter(group, list(slots.values()))
@@ -204,7 +214,7 @@ class Cohort(ABC):
         for c, (i, mechanism) in enumerate(zip(group, outputs, strict=True)):
             if mechanism:
                 key = Key(self.jobs[i].client, round, 0, "output")
-                rows[c] = released(start[c], upload[c], mechanism, self.draws, key)
+                rows[c] = released(start[c], upload[c], mechanism, self.draws_of(i), key)
                 self.queries[i] += 1
         return torch.stack(rows)
 
@@ -297,19 +307,113 @@ class Cohort(ABC):
     def moves(self, i: int, round: int, step: int, picked: Tensor) -> Tensor:
         """How the picked records are augmented, int64 [B, 3], each by its own key."""
         keys = [Key(self.jobs[i].client, round, step, "augment", record) for record in picked.tolist()]
-        lots = [self.draws.uniform(key, len(CHOICES)) for key in keys]
+        draws = self.draws_of(i)
+        lots = [draws.uniform(key, len(CHOICES)) for key in keys]
         return moves_from_uniforms(torch.stack(lots) if lots else torch.zeros(0, len(CHOICES))).to(self.net.device)
 
     def masks(self, i: int, round: int, step: int, picked: Tensor) -> dict[str, Tensor]:
         """Dropout masks of the picked records [B, …], each drawn by its own key."""
         masks = {}
+        draws = self.draws_of(i)
         for layer, (name, (rate, shape)) in enumerate(self.net.dropouts.items()):
             values = torch.Size(shape).numel()
             keys = [Key(self.jobs[i].client, round, step, f"dropout {layer}", record) for record in picked.tolist()]
-            lots = [self.draws.uniform(key, values) for key in keys]
+            lots = [draws.uniform(key, values) for key in keys]
             kept = torch.stack(lots) >= rate if lots else torch.zeros(0, values)
             masks[name] = (kept / (1 - rate) if rate < 1 else kept).reshape(-1, *shape).to(self.net.device, self.net.dtype)
         return masks
+
+    # ------------------------------------------------------------------ what draws are bound to
+
+    def draws_of(self, i: int) -> Draws:
+        """A client's draws, bound to all that decides its gradients: the run, and everything it was sent."""
+        if not self._binds:
+            return self.draws
+        return self.draws.bound(bytes.fromhex(self.chains[i]) or self.context)
+
+    def streams_of(self, i: int) -> Streams:
+        """The same, for a device."""
+        draws = self.draws_of(i)
+        assert isinstance(draws, Streams), draws
+        return draws
+
+    @property
+    def coins(self) -> Draws:
+        """Who takes part: bound to the run alone, since a repeated round must have the same clients on any machine."""
+        return self.draws.bound(self.binding.identity) if self._binds else self.draws
+
+    @property
+    def _binds(self) -> bool:
+        """Whether draws depend on what they are bound to; where they do not, nothing has to be digested."""
+        return self.draws.bound(b"") is not self.draws
+
+    def _receive(
+        self, groups: Sequence[list[int]], helpers: Sequence[Tensor | None], weights: Tensor | None, when: str
+    ) -> None:
+        """What clients are sent becomes part of their chains.
+
+        A client's gradients follow from the run and from what it was sent, round by round: its own state is made of these.
+        """
+        if not self._binds:
+            return
+        common = self._digest(weights) if weights is not None and not self.rule.attends else b""
+        for group, helper in zip(groups, helpers, strict=True):
+            sent = [common] * len(group) if helper is None else [self._digest(row) for row in helper]
+            for i, digest in zip(group, sent, strict=True):
+                self.chains[i] = digests.of([self.context, self.chains[i], when, digest]).hex()
+
+    @cached_property
+    def _digest(self) -> Callable[[Tensor], bytes]:
+        if not self.streams:
+            return lambda vector: digests.of([vector])
+        on_device = digests.OnDevice(self.streams.stream("", 0, "digest"), self.net.device)
+        return lambda vector: on_device(vector.to(self.net.device))
+
+    @cached_property
+    def context(self) -> bytes:
+        """The digest of all that decides gradients before anything is sent, how they are computed included.
+
+        Copies of a run that are computed in other ways round differently, and so must not share their noise either.
+        """
+        how = dataclasses.replace(self.performance, memory=0.0)
+        return digests.of([self.binding.identity, *machinery(self.net.device), f"{how} {self.compiles}", *self._probed()])
+
+    def _probed(self) -> list[Tensor]:
+        """Answers and gradients of a few records, to the last bit."""
+        if not len(self.x):
+            return []
+        places = torch.linspace(0, len(self.x) - 1, PROBED).long().to(self.x.device)
+        x, y = self.x[places], self.y[places.to(self.y.device)]
+        spread = torch.randn(self.start.shape, generator=torch.Generator().manual_seed(0), dtype=self.start.dtype)
+        found = []
+        with self.net.exact():
+            for weights in (self.start, self.start + 0.1 * spread.to(self.start.device)):
+                with torch.no_grad():
+                    found.append(self.net.outputs(weights, x))
+                found += [self.net.one_record(weights, *one, {}) for one in zip(x.split(1), y.split(1), strict=True)]
+        return found
+
+    @cached_property
+    def binding(self) -> Binding:
+        """Of all that must stay the same while a run lasts."""
+        drawn = "device" if self.streams else "host"  # other noise under the same key
+        how = (type(self).__name__, self.net.arithmetic, self.net.way, drawn, VERSION, self.augmented, self.slots)
+        state = {**dict(self.net.module.named_parameters()), **dict(self.net.module.named_buffers())}
+        given = self.net.names, self.net.dropouts
+        fixed = [value for name, value in sorted(state.items()) if not any(name in names for names in given)]
+        parts: dict[str, Sequence[Tensor | bytes | str]] = {
+            "plans": [f"{job} {size}" for job, size in zip(self.jobs, self.sizes, strict=True)],
+            "rule": [behaviour.of(self.rule)],
+            "arithmetic": [repr(how)],
+            "model code": [self.net.code, repr((self.net.names, self.net.shapes))],
+            "fixed weights and buffers": fixed,
+            "first weights": [self.start],
+            "records": [self.x],
+            "labels": [self.y],
+            **self.bound_to,
+        }
+        key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4).numpy().tobytes()
+        return Binding(self.config, {name: digests.of(part) for name, part in parts.items()}, self.net.answers, key)
 
     # ------------------------------------------------------------------ state
 
@@ -365,21 +469,6 @@ class Cohort(ABC):
         if not self.jobs[i].plan and self.rule.uploads:
             return Unprotected(model)
         return Noised(model) if self.jobs[i].kept.noisy else OnlyHere(model)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of all that must stay the same while a run lasts: plans, jobs, records, first weights. Keyed like the draws."""
-        digest = hashlib.sha256()
-        for job, size in zip(self.jobs, self.sizes, strict=True):
-            digest.update(f"{job} {size}".encode())
-        drawn = "device" if self.streams else "host"  # other noise under the same key
-        how = f"{self.net.arithmetic} {self.net.way} {drawn} {VERSION}{' augmented' if self.augmented else ''}"
-        digest.update(f"{self.rule} {self.slots} {how}".encode())
-        fixed = [value for name, value in sorted(self.net.module.state_dict().items()) if name not in self.net.names]
-        for tensor in (self.start, self.x, self.y, *fixed):
-            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-        key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4)  # records must not be guessed from their digest
-        return hashlib.sha256(digest.digest() + key.numpy().tobytes()).hexdigest()
 
     def counters(self) -> dict[str, list[Any]]:
         return {name: list(getattr(self, name)) for name in COUNTERS}

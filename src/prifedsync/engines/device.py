@@ -39,11 +39,12 @@ FIXED_COST = 8  # what a stack costs besides its clients, in clients
 
 @dataclass(frozen=True)
 class Members:
-    """The clients of one group: their jobs, how many records each has, and where these begin among all records."""
+    """The clients of one group: their jobs, how many records each has, where these begin among all records, and draws."""
 
     jobs: Sequence[Job]
     sizes: Sequence[int]
     offsets: Sequence[int]
+    draws: Sequence[Streams]
 
 
 class Batches(NamedTuple):
@@ -146,11 +147,10 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, draws: Streams, optimiser: Optimiser,
-        manner: Manner, *, augmented: bool, capacity: int, program: Program, compiles: bool, replays: bool,
+        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, optimiser: Optimiser, manner: Manner, *,
+        augmented: bool, capacity: int, program: Program, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
-        self.net, self.rule, self.draws, self.augmented = net, rule, draws, augmented
-        self.program = program
+        self.net, self.rule, self.augmented, self.program = net, rule, augmented, program
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
         self.manner, self.capacity, self.width, self.replays = manner, capacity, program.width, replays
@@ -205,7 +205,7 @@ class Stack:
         jobs, names = members.jobs, [job.client for job in members.jobs]
         seats = slice(len(jobs))
         self.numbers[:, seats] = _sent([_numbers(job) for job in jobs], self.step.device, torch.float64).T
-        self.keys[:, seats] = streams.keys(self.draws, names, round, self.purposes, self.step.device)
+        self.keys[:, seats] = streams.keys(members.draws, names, round, self.purposes, self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
         self.wholes[:, seats] = _sent(_wholes(members), self.step.device)
         if self.manner.kind == "poisson":

@@ -53,13 +53,13 @@ class Reference(Cohort):
         total = self.batch_sum(round, step, i, weights, noisy)
         if job.noisy and noisy:
             scale, bound = job.noisy.noise_multiplier * job.noisy.clip_norm, job.noisy.records * job.noisy.clip_norm
-            total = noise.gaussian(total, scale, bound, self.draws, Key(job.client, round, step, "noise"))
+            total = noise.gaussian(total, scale, bound, self.draws_of(i), Key(job.client, round, step, "noise"))
             self.queries[i] += 1
         return (total / expected_size(job.steps)).to(weights.dtype)
 
     def batch_sum(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
         job = self.jobs[i]
-        picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
+        picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws_of(i))
         masks = self.masks(i, round, step, picked)
         moves = self.moves(i, round, step, picked) if self.augmented else None
         total = weights.new_zeros(self.net.count, dtype=torch.float64)

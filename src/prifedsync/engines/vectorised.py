@@ -104,7 +104,7 @@ class Vectorised(Cohort):
             by_loop = program.way == "loop"
             replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             self._stacks[kind, part] = Stack(
-                self.net, self.x, self.y, self._part(part), phase, self.streams, jobs[0].optimiser,
+                self.net, self.x, self.y, self._part(part), phase, jobs[0].optimiser,
                 Manner.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, program=program,
                 compiles=self.compiles and not by_loop, replays=replays,
             )  # fmt: skip
@@ -113,7 +113,8 @@ class Vectorised(Cohort):
     def _seated(self, round: int, group: Sequence[int], part: Part) -> Stack:
         stack = self._stack(group, part)
         jobs, sizes = [self.jobs[i] for i in group], [self.sizes[i] for i in group]
-        stack.load(Members(jobs, sizes, self.offsets[list(group)].tolist()), round)
+        draws = [self.streams_of(i) for i in group]
+        stack.load(Members(jobs, sizes, self.offsets[list(group)].tolist(), draws), round)
         return stack
 
     def worth_compiling(self) -> bool:
@@ -186,7 +187,7 @@ class Vectorised(Cohort):
             if noisy and noisy_part:
                 key = Key(self.jobs[i].client, round, step, "noise")
                 scale, bound = noisy.noise_multiplier * noisy.clip_norm, noisy.records * noisy.clip_norm
-                gradient[c] = noise.gaussian(sums[c], scale, bound, self.draws, key)
+                gradient[c] = noise.gaussian(sums[c], scale, bound, self.draws_of(i), key)
                 self.queries[i] += 1
             else:
                 gradient[c] = sums[c]
@@ -199,7 +200,7 @@ class Vectorised(Cohort):
             return self._seated(round, group, part).sums(weights, step)
         jobs = [self.jobs[i] for i in group]
         picked = [
-            choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
+            choose(job.steps, self.sizes[i], job.client, round, step, self.draws_of(i))
             for i, job in zip(group, jobs, strict=True)
         ]
         sums: Tensor | None = None

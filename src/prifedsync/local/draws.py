@@ -7,6 +7,10 @@ how a round is cut into chunks and where a run was resumed cannot change what is
     SeededDraws    reproducible: SFC64 begun with a digest of seed and key. A simulation: whoever knows the seed can
                    subtract the noise.
     RecordedDraws  keeps what was drawn, and can play it back: parity tests and audits.
+
+Secret draws are bound to what they are used for (`bound`): the same noise under another gradient would cancel when the two
+results are subtracted, so whatever decides a gradient also decides the key its noise is drawn under.
+
 Normals are made in double precision. A generator that makes them in single precision from 24 random bits never exceeds
 5.8 standard deviations, and a missing tail is a leak.
 """
@@ -29,7 +33,7 @@ from torch import Tensor
 from ..fdp import BadValue
 
 KEY_BYTES = 32
-VERSION = 2  # of what a key stands for: under another one a run is not resumed
+VERSION = 3  # of what a key stands for: under another one a run is not resumed
 BLOCK = 2**17  # values drawn from one stream; longer draws are made of several, in parallel
 ZEROS = bytes(8 * BLOCK)  # what is encrypted to get a stream
 ONE = np.uint64(0x3FF0000000000000)  # the double 1.0
@@ -53,6 +57,9 @@ class Draws(Protocol):
 
     def uniform(self, key: Key, count: int) -> Tensor: ...  # float64 in (0, 1)
     def normal(self, key: Key, count: int) -> Tensor: ...  # float64
+
+    def bound(self, context: bytes) -> Draws:
+        """Draws for this context alone. Draws that are the same in every context return themselves."""
 
 
 @cache
@@ -106,6 +113,10 @@ class SystemDraws:
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return _stream_key(self.secret, client, round, purpose)
 
+    def bound(self, context: bytes) -> SystemDraws:
+        """Draws under a key of their own: nobody who lacks the secret can relate those of two contexts."""
+        return SystemDraws(hashlib.blake2b(context, key=self.secret, digest_size=KEY_BYTES, person=b"bound").digest())
+
     def uniform(self, key: Key, count: int) -> Tensor:
         return _in_blocks(lambda block, into: _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into), count)
 
@@ -143,6 +154,10 @@ class SeededDraws:
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return _stream_key(f"seed {self.seed}".encode(), client, round, purpose)
 
+    def bound(self, context: bytes) -> SeededDraws:
+        """The same draws: a seed is public and protects nothing, and a simulation must repeat on any machine."""
+        return self
+
     def uniform(self, key: Key, count: int) -> Tensor:
         return _in_blocks(lambda block, into: _in_unit(self._stream(key, block).random_raw(len(into)), into), count)
 
@@ -169,6 +184,10 @@ class RecordedDraws:
 
     def normal(self, key: Key, count: int) -> Tensor:
         return self._draw("normal", key, count)
+
+    def bound(self, context: bytes) -> RecordedDraws:
+        """The same tape: it plays back what it was given."""
+        return self
 
     def replay(self) -> RecordedDraws:
         """The same draws again, for another engine."""

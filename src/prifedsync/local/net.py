@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 
 from ..accounting import Neighbours, NoisySteps
 from ..fdp import BadValue
-from . import invariance, layers, margins
+from . import behaviour, invariance, layers, margins
 from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 from .margins import Arithmetic
 from .programs import Program, Way
@@ -46,6 +46,7 @@ class Net:
     ) -> None:  # fmt: skip
         self.loss = loss
         self.arithmetic: Arithmetic = arithmetic or ("float64" if dtype == torch.float64 else "float32")
+        self.code = behaviour.of(module, loss)  # before anything of ours is hung into it
         self.module = copy.deepcopy(module)
         adopt(self.module)
         self._fixed = [layer for layer in self.module.modules() if not layer.training]  # frozen batch statistics
@@ -356,6 +357,7 @@ class Net:
         with torch.no_grad(), Uses(named) as uses:
             first = functional_call(self.module, named, (x,))
         self._uses = uses.of
+        self.answers: Tensor = first  # in double precision: what a resumed run's module must answer too
         for hook in hooks:
             hook.remove()
         if not self._fits(first, y):
@@ -416,7 +418,7 @@ class Net:
                 masks = {name: mask.expand(len(x), *mask.shape) for name, mask in self._no_masks(x).items()}
                 program = Program(way, len(x), torch.float64)
                 clips = clip.expand(len(x))
-                seen = self.clipped_sums(many[0], many[1], many[2], rows, clips, masks, program)
+                seen = torch.cat(self.clipped_parts(many[0], many[1], many[2], rows, clips, masks, program), 1)
             except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 reasons.append(f"{way}: {_first_line(error)}")
                 continue

@@ -31,9 +31,12 @@ class Streams(Protocol):
     def stream(self, client: str, round: int, purpose: str) -> bytes: ...  # 32 bytes
 
 
-def keys(draws: Streams, clients: Sequence[str], round: int, purposes: Sequence[str], device: torch.device) -> Tensor:
-    """The stream keys of these clients, purpose by purpose, as int32 [purposes, C, 8]."""
-    raw = b"".join(draws.stream(client, round, purpose) for purpose in purposes for client in clients)
+def keys(
+    draws: Sequence[Streams], clients: Sequence[str], round: int, purposes: Sequence[str], device: torch.device
+) -> Tensor:
+    """The stream keys of these clients, each from its own draws, purpose by purpose, as int32 [purposes, C, 8]."""
+    members = list(zip(draws, clients, strict=True))
+    raw = b"".join(own.stream(client, round, purpose) for purpose in purposes for own, client in members)
     found = np.frombuffer(raw, dtype="<i4").reshape(len(purposes), len(clients), 8)
     return torch.from_numpy(found.copy()).to(device, non_blocking=True)
 

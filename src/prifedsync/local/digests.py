@@ -1,0 +1,66 @@
+"""Digests of tensors: what a key is bound to, and what a resumed run is compared with.
+
+On the host a digest is BLAKE2b. On a device copying the weights to the host in every round would take longer than hashing
+them, so there the device computes a keyed multilinear hash (Lemire and Kaser 2014, "Strongly universal string hashing is
+fast"): over blocks of words x, k_0 + Σ k_i·x_i mod 2^64, of which the high 32 bits are kept. The words k_i come from a
+stream of the run's secret. Two vectors that differ have the same ROWS values of a block with chance 2^(−32·ROWS), and
+nobody sees those values: they only enter the derivation of keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from . import streams
+
+SIZE = 32  # bytes
+PIECE = 2**22  # entries that are copied to the host at once
+BLOCK = 2**14  # words that share one sum
+ROWS = 4  # independent sums of a block
+
+
+def of(parts: Iterable[Tensor | bytes | str]) -> bytes:
+    """The digest of a sequence of tensors, bytes and text; no other sequence has the same one."""
+    digest = hashlib.blake2b(digest_size=SIZE)
+    for part in parts:
+        if isinstance(part, Tensor):
+            digest.update(_prefixed(f"{part.dtype} {tuple(part.shape)}".encode()))
+            for piece in _flat(part).split(PIECE):
+                digest.update(piece.cpu().contiguous().view(torch.uint8).numpy().data)
+        else:
+            digest.update(_prefixed(part.encode() if isinstance(part, str) else part))
+    return digest.digest()
+
+
+def _prefixed(content: bytes) -> bytes:
+    return len(content).to_bytes(8, "little") + content
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+
+
+class OnDevice:
+    """The digest of float vectors where they lie; only ROWS words a block travel to the host."""
+
+    def __init__(self, key: bytes, device: torch.device) -> None:
+        words = torch.frombuffer(bytearray(key), dtype=torch.int32).to(device)
+        nonces = torch.zeros(1, ROWS, 2, dtype=torch.int32, device=device)
+        nonces[0, :, 0] = torch.arange(ROWS, device=device)
+        drawn = streams.words(words.unsqueeze(0), nonces, 2 * (BLOCK + 1))[0].contiguous()
+        multipliers = drawn.view(torch.int64)  # [ROWS, BLOCK + 1]
+        self._first = multipliers[:, 0]
+        self._rest = multipliers[:, 1:].contiguous()
+
+    def __call__(self, vector: Tensor) -> bytes:
+        words = vector.contiguous().view(torch.int32)
+        missing = -len(words) % BLOCK  # zeros change no sum, and the length is part of the digest
+        blocks = torch.nn.functional.pad(words, (0, missing)).view(-1, BLOCK).long()
+        sums = [(blocks * row).sum(1) + first for row, first in zip(self._rest, self._first, strict=True)]
+        return of([str(len(words)), torch.stack(sums) >> 32])
