@@ -51,7 +51,7 @@ from .record import (
     plan_as_json,
 )
 from .rules import Noised, OnlyHere, Rule, Server, Unprotected
-from .sync import Sent, Stayed, Synchronisation, Uploads, synchronise
+from .sync import Engine, Sent, Stayed, Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
@@ -397,7 +397,7 @@ def _rounds(
     saved = begun = time.perf_counter()
     first = server.round
     enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
-    rounds = () if enough else _synchronised(prepared, cohort, draws, server)
+    rounds = () if enough else synchronised(prepared, cohort, draws, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
 
         def save() -> None:
@@ -460,8 +460,8 @@ def _is_due(round: int, config: Config) -> bool:
     return round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
 
 
-def _synchronised(
-    prepared: Prepared, cohort: Cohort, draws: Draws, server: Server
+def synchronised(
+    prepared: Prepared, engine: Engine, draws: Draws, server: Server
 ) -> Iterator[tuple[Server, Uploads | None]]:
     """Algorithm 1 with the config's numbers and a coin drawn by key."""
     config, names = prepared.config, [job.client for job in prepared.jobs]
@@ -477,7 +477,7 @@ def _synchronised(
     def coin(client: int, round: int) -> float:
         return draws.uniform(Key(names[client], round, 0, "coin"), 1).item()
 
-    return synchronise(plan, prepared.rule, cohort, coin, server)
+    return synchronise(plan, prepared.rule, engine, coin, server)
 
 
 def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
@@ -509,7 +509,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     draws = SeededDraws(config.seed)
     cohort, names = bare.cohort(draws), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()
-    rounds = _synchronised(bare, cohort, draws, server)
+    rounds = synchronised(bare, cohort, draws, server)
     for server, uploads in rounds:
         pace = (time.perf_counter() - begun) / server.round
         sent = len(uploads.of) if uploads else 0

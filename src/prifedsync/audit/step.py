@@ -17,10 +17,15 @@ from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
 from ..local.net import Loss, Way
 from .batches import check_batches
 from .check import StepAudit
+from .fresh import check_fresh_batches, check_fresh_noise
+from .kept import check_kept
+from .keys import check_keys
+from .labels import check_labels
 from .noise import check_noise
-from .output import check_output
+from .output import check_carried, check_output
 from .release import check_count, check_optimiser, check_padding
 from .sensitivity import check_broken, check_sensitivity
+from .stack import check_stack
 from .subject import Subject
 
 SAMPLES = 60_000  # pieces of noise: a standard deviation is then known to two per cent
@@ -47,10 +52,11 @@ def audit_step(
     net = Net(module, loss, x, y, dtype, device, way, arithmetic)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
     if isinstance(mechanism, OutputPerturbation):
-        parts = (*check_output(subject), *check_noise(subject, samples))
+        parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))
     else:
         parts = (
-            *check_sensitivity(subject), check_broken(subject), *check_noise(subject, samples), check_optimiser(subject),
-            *check_batches(subject),
+            *check_sensitivity(subject), check_broken(subject), check_labels(subject), *check_noise(subject, samples),
+            check_fresh_noise(subject), check_optimiser(subject), *check_batches(subject), check_fresh_batches(subject),
+            check_stack(subject), check_kept(subject),
         )  # fmt: skip
-    return StepAudit((*parts, check_count(subject), check_padding(subject)))
+    return StepAudit((*parts, check_count(subject), check_padding(subject), check_keys()))
