@@ -61,7 +61,8 @@ def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
         optimiser = replace(PLAIN, learning_rate=STILL)
     job = subject.job("client", mechanism, RECORDS, optimiser=optimiser)
     start = torch.zeros(WIDTH, dtype=net.dtype)
-    cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, RECORDS))], net=net, draws=draws, start=start)
+    records = (x, far_below(mechanism.clip_norm, RECORDS))
+    cohort = replace(subject, draws=draws).cohort([job], [records], net=net, start=start)
     (left,) = uploads(cohort, round, start)
     noise: np.ndarray = ((-left.double() - known) / unit).numpy()
     return noise
