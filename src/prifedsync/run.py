@@ -53,7 +53,7 @@ from .record import (
     plan_as_json,
 )
 from .rules import Noised, OnlyHere, Rule, Server, Unprotected
-from .sync import Sent, Stayed, Synchronisation, Uploads, synchronise
+from .sync import Engine, Sent, Stayed, Synchronisation, Uploads, synchronise
 
 LOG, RECORD, CONFIG = "rounds.jsonl", "record.json", "config.toml"
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
@@ -407,7 +407,7 @@ def _rounds(
     saved = begun = time.perf_counter()
     first = server.round
     enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
-    rounds = () if enough else _synchronised(prepared, cohort, server)
+    rounds = () if enough else synchronised(prepared, cohort, cohort.coins, server)
     with _log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
 
         def save() -> None:
@@ -470,7 +470,9 @@ def _is_due(round: int, config: Config) -> bool:
     return round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
 
 
-def _synchronised(prepared: Prepared, cohort: Cohort, server: Server) -> Iterator[tuple[Server, Uploads | None]]:
+def synchronised(
+    prepared: Prepared, engine: Engine, draws: Draws, server: Server
+) -> Iterator[tuple[Server, Uploads | None]]:
     """Algorithm 1 with the config's numbers and a coin drawn by key."""
     config, names = prepared.config, [job.client for job in prepared.jobs]
     plan = Synchronisation(
@@ -482,12 +484,10 @@ def _synchronised(prepared: Prepared, cohort: Cohort, server: Server) -> Iterato
         averaging=config.averaging,
     )
 
-    draws = cohort.coins
-
     def coin(client: int, round: int) -> float:
         return draws.uniform(Key(names[client], round, 0, "coin"), 1).item()
 
-    return synchronise(plan, prepared.rule, cohort, coin, server)
+    return synchronise(plan, prepared.rule, engine, coin, server)
 
 
 def _everywhere(prepared: Prepared, cohort: Cohort) -> list[float | None]:
@@ -518,7 +518,7 @@ def _comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     bare = prepared.under(config)
     cohort, names = bare.cohort(SeededDraws(config.seed)), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()
-    rounds = _synchronised(bare, cohort, server)
+    rounds = synchronised(bare, cohort, cohort.coins, server)
     for server, uploads in rounds:
         pace = (time.perf_counter() - begun) / server.round
         sent = len(uploads.of) if uploads else 0

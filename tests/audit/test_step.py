@@ -183,7 +183,7 @@ def test_a_forced_way_passes():
 
 def test_the_table_is_for_people_and_for_programs():
     result = audit()
-    assert len({check.name for check in result.checks}) == len(result.checks) == 15
+    assert len({check.name for check in result.checks}) == len(result.checks) == 23
     for check in result.checks:
         assert check.measured
         assert check.allowed
@@ -443,7 +443,7 @@ def test_noise_used_again(monkeypatch, field):
 
 def test_fixed_batches_counted_as_poisson(monkeypatch):
     monkeypatch.setattr(vectorised, "choose", lambda steps, *rest: choose(replace(steps, sampling=Sampling.FIXED), *rest))
-    assert audit().failed == ("batch sizes",)
+    assert audit().failed == ("batch sizes", "large batches")
 
 
 def test_poisson_batches_counted_as_fixed(monkeypatch):

@@ -10,11 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..accounting import NoisySteps, Sampling
+from ..engines import Cohort
+from ..fdp import Neighbours
+from ..local import Draws, Job, Net, Phase
+from ..local.batches import expected_size
+from ..rules import Rule
 from .check import CHANCE, Check
 from .statistics import Binomial, Event
-from .subject import Silent, Subject, device_noise, far_below, fitted, glass, uploads
+from .subject import Silent, Subject, device_noises, far_below, fitted, glass, uploads
 
 MOST_RECORDS = 48
 CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers: they are compared pair by pair
@@ -24,23 +30,49 @@ BLUR = 0.1  # by how much a count may differ from a whole number
 def check_batches(subject: Subject) -> tuple[Check, ...]:
     steps = fitted(subject.noisy, min(subject.noisy.records, MOST_RECORDS), local_steps=STEPS)
     counts = observed(subject, steps)
-    return _sizes(counts, steps), _inclusion(counts, steps)
+    return _sizes(counts, steps), _inclusion(counts, steps), _crowded(subject)
 
 
 def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
     """How often each record was looked at, [rounds, clients, records]; whole numbers if all is well."""
     rounds = ROUNDS if steps.rate < 1 else 2  # where nothing is drawn there is little to see
-    quiet = replace(steps, noise_multiplier=1.0)  # decides only what an upload is rounded to
-    net, n = glass(subject.net, steps.records), steps.records
-    jobs = [subject.job(f"client {i}", quiet, n, rounds=rounds) for i in range(CLIENTS)]
-    data = [(torch.eye(n), far_below(steps.clip_norm, n))] * CLIENTS
-    start = torch.zeros(n, dtype=net.dtype)
-    cohort = subject.cohort(jobs, data, net=net, draws=Silent(subject.draws), start=start)
-    each = steps.clip_norm / (n if steps.batch == "full" else steps.batch)
-    seen = torch.stack([-uploads(cohort, r, start).double() / each for r in range(rounds)])
+    jobs = watched(subject, [steps] * CLIENTS, rounds)
+    cohort = transparent(subject, jobs, steps.records, subject.draws)
+    return np.stack([looked_at(cohort, round) for round in range(rounds)])
+
+
+def watched(subject: Subject, steps: list[NoisySteps], rounds: int, neighbours: Neighbours | None = None) -> list[Job]:
+    """One client for each of these."""
+    quiet = [replace(each, noise_multiplier=1.0) for each in steps]  # decides only what an upload is rounded to
+    return [
+        subject.job(f"client {i}", each, each.records, rounds=rounds, neighbours=neighbours) for i, each in enumerate(quiet)
+    ]
+
+
+def transparent(
+    subject: Subject, jobs: list[Job], records: int, draws: Draws, *, net: Net | None = None, rule: Rule | None = None
+) -> Cohort:
+    """Clients with so many one-hot records each, and no noise."""
+    net = net or glass(subject.net, records)
+    largest = max(job.noisy.clip_norm for job in jobs if job.noisy)
+    data = [(torch.eye(records), far_below(largest, records))] * len(jobs)
+    start = torch.zeros(records, dtype=net.dtype)
+    return subject.cohort(jobs, data, net=net, draws=Silent(draws), start=start, rule=rule)
+
+
+def looked_at(cohort: Cohort, round: int) -> np.ndarray:
+    """How often each client looked at each of its records for what it sent in this round, [clients, records]."""
+    sent = uploads(cohort, round, cohort.start.cpu())
+    return counts_in(cohort, round, sent, cohort.jobs[0].upload)
+
+
+def counts_in(cohort: Cohort, round: int, models: Tensor, phase: Phase) -> np.ndarray:
+    """How often each record went into these models, which were trained from zero in this phase of the round."""
+    units = [job.noisy.clip_norm / expected_size(job.noisy) for job in cohort.jobs if job.noisy]
+    seen = -models.double() / torch.tensor(units, dtype=torch.float64).unsqueeze(1)
     if cohort.streams:  # noise that was made on a device cannot be silenced, but it is known
-        made = [[sum(device_noise(cohort, job.client, r, STEPS)) for job in jobs] for r in range(rounds)]
-        seen -= torch.stack([torch.stack(row) for row in made])  # type: ignore[arg-type]
+        steps = range(phase.first, phase.first + phase.steps)
+        seen -= device_noises(cohort, [job.client for job in cohort.jobs], round, steps).sum(1)
     return seen.numpy()
 
 
@@ -105,6 +137,31 @@ def _choice_events(seen: np.ndarray, q: float) -> list[Event]:
         Event("in two rounds", int(np.sum(rounds)), rounds.size, once**2),
         Event("at two clients", int(np.sum(clients)), clients.size, once**2),
     ]
+
+
+# ------------------------------------------------------------------ more records than the plan says
+
+NOMINAL, NOMINAL_BATCH = 8, 2
+PRESENT = 48  # a usual batch is six times as large as planned
+CROWDED_ROUNDS = 4
+
+
+def _crowded(subject: Subject) -> Check:
+    """Poisson batches of clients who have six times the records of their plan, as add/remove neighbours may."""
+    if subject.noisy.rate >= 1 or subject.noisy.sampling is Sampling.FIXED:
+        return Check("large batches", "none are drawn", "none are drawn", True, _CROWDED)
+    # the margin is about clipping, and these records are clipped exactly
+    steps = fitted(subject.noisy, NOMINAL, batch=NOMINAL_BATCH, local_steps=1, clip_margin=1.0)
+    jobs = watched(subject, [steps] * CLIENTS, CROWDED_ROUNDS, Neighbours.ADD_REMOVE)
+    cohort = transparent(subject, jobs, PRESENT, subject.draws)
+    seen = np.round(np.stack([looked_at(cohort, round) for round in range(CROWDED_ROUNDS)]))
+    found = Event("a record in a step", int(seen.sum()), seen.size, steps.rate)
+    return Check("large batches", f"{found} (p = {found.chance:.2g})", f"p at least {CHANCE:g}", _likely([found]), _CROWDED)
+
+
+_CROWDED = (
+    "The rate is that of the plan however many records there are, and a batch far larger than expected is summed whole."
+)
 
 
 def _likely(events: list[Event]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-# The chance that one statistical test rejects a right engine. An audit makes fewer than 25 of them, so it raises a false
+# The chance that one statistical test rejects a right engine. An audit makes fewer than 60 of them, so it raises a false
 # alarm in less than one case of a million.
 CHANCE = 1e-8
 

@@ -13,10 +13,13 @@ from ..data import Records, Task
 from ..engines import ENGINES
 from ..fdp import BadValue, Neighbours
 from ..local import SeededDraws, SystemDraws, losses
-from .check import StepAudit
+from ..run import Prepared
+from .check import Check, StepAudit
+from .coins import check_coins
 from .step import audit_step
 
 RECORDS = 24
+LOSSES = 200
 
 
 def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
@@ -33,7 +36,7 @@ def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def audit_config(config: Config) -> StepAudit:
-    """Attack one step of the first client's job."""
+    """Attack one step of the first client's job, and the coin that says who takes part."""
     prepared = run.prepare(config)
     job, clients = prepared.jobs[0], prepared.federation.clients
     if job.plan is None:
@@ -43,11 +46,12 @@ def audit_config(config: Config) -> StepAudit:
             )
         raise BadValue("privacy.mechanism", "none", "adds no noise: there is nothing to audit", "choose a mechanism")
     x, y = _made_up(clients[0].train, prepared.federation.task)
-    return audit_step(
+    draws = SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws()
+    found = audit_step(
         prepared.module,
         x,
         y,
-        losses.BY_TASK[prepared.federation.task.kind],
+        prepared.net.loss,
         optimiser=job.optimiser,
         mechanism=job.plan.mechanism,
         dtype=prepared.net.dtype,
@@ -56,5 +60,20 @@ def audit_config(config: Config) -> StepAudit:
         engine=ENGINES[config.performance.engine],
         neighbours=Neighbours(config.privacy.neighbours),
         augment=config.local.augment,
-        draws=SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws(),
+        draws=draws,
     )
+    return StepAudit((*found.checks, _check_loss(prepared), check_coins(prepared, draws)))
+
+
+def _check_loss(prepared: Prepared) -> Check:
+    """The run's loss on made-up outputs and targets."""
+    task = prepared.federation.task
+    outputs = torch.randn(LOSSES, task.outputs, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(LOSSES) % max(task.classes, 2)
+    if task.kind != "classes":
+        y = y.float()
+    apart = float((prepared.net.loss(outputs, y) - losses.BY_TASK[task.kind](outputs, y)).abs().max())
+    return Check(
+        "loss", f"{apart:.2g} from the plain one", "0", apart == 0,
+        "A record's loss is that of its own target, without weights that were made from anybody's records.",
+    )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..accounting import OutputPerturbation
+from ..local import Schedule
 from . import statistics
 from .check import CHANCE, Check
 from .statistics import Law
@@ -27,6 +28,8 @@ WIDTH = 4096  # of the net that can be looked through
 STEPS = 3  # its steps in a round
 PAIRED = 64  # rows compared with each other
 SHORTEST = 4  # entries in a row that can be compared
+MOST_ENTRIES = 2**22  # looked at for repetitions within a row
+FALLING = Schedule(kind="step", every=1, factor=0.5)  # a learning rate that falls must leave the noise of a sum alone
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,20 @@ class Residue:
 
 
 def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
-    """Scale, shape, tails and independence."""
+    """Scale, shape, tails, independence of two vectors, and independence within one."""
     if isinstance(subject.mechanism, OutputPerturbation):
         law: Law = subject.mechanism.noise
         wide = replace(subject, net=glass(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
         residues = [of_outputs(subject, samples), of_outputs(wide, samples)]
     else:
         law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
-    return _scale(residues, law), _shape(residues, law), _tails(residues, law), _independence(residues, law)
+    return (
+        _scale(residues, law),
+        _shape(residues, law),
+        _tails(residues, law),
+        _independence(residues, law),
+        _within(residues),
+    )
 
 
 # ------------------------------------------------------------------ what is measured
@@ -75,13 +84,13 @@ def of_rounds(subject: Subject, count: int) -> Residue:
     """Rounds of so many plain steps, where the clipped sum of each step is known whatever the weights."""
     steps = fitted(subject.noisy, RECORDS, local_steps=count, batch="full")
     net, unit = glass(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
-    plain = replace(PLAIN, learning_rate=RECORDS / unit)
+    plain = replace(PLAIN, learning_rate=RECORDS / unit, schedule=FALLING)
     x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
     cohort = subject.cohort(jobs, [(x, y)] * CLIENTS, net=net, start=start, chunk=CHUNK)
     known = count / steps.noise_multiplier * x.sum(0).double()
-    left = [-uploads(cohort, r, start).double() - known for r in range(FEWEST)]
+    left = [-uploads(cohort, r, start).double() / FALLING.at(r) - known for r in range(FEWEST)]
     return Residue((torch.stack(left) / math.sqrt(count)).numpy(), (f"{count} wide",), (WIDTH,))
 
 
@@ -90,10 +99,9 @@ def of_outputs(subject: Subject, samples: int) -> Residue:
     mechanism = subject.mechanism
     assert isinstance(mechanism, OutputPerturbation)
     rounds = rounds_for(samples, subject.net.count)
+    optimiser = replace(subject.optimiser, schedule=FALLING)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
-    jobs = [
-        subject.job(f"client {i}", mechanism, RECORDS, optimiser=subject.optimiser, rounds=rounds) for i in range(CLIENTS)
-    ]
+    jobs = [subject.job(f"client {i}", mechanism, RECORDS, optimiser=optimiser, rounds=rounds) for i in range(CLIENTS)]
     cohort = subject.cohort(jobs, data, chunk=CHUNK)
     shadow = subject.cohort([replace(job, plan=None) for job in jobs], data, chunk=CHUNK)
     start, order = subject.start, 1 if mechanism.noise == "laplace" else 2
@@ -170,6 +178,22 @@ def _independence(residues: list[Residue], law: Law) -> Check:
     return Check(
         "independence", f"largest correlation {', '.join(measured)}", f"p at least {CHANCE:g}", least >= CHANCE,
         "Noise of two clients or two rounds has nothing in common: whoever knows one could subtract the other.",
+    )  # fmt: skip
+
+
+def _within(residues: list[Residue]) -> Check:
+    measured = []
+    least = 1.0
+    for residue in residues:
+        rows = residue.values.reshape(-1, residue.values.shape[-1])
+        if rows.shape[1] < SHORTEST:
+            continue
+        distance, chance = statistics.repetition(rows[: max(FEWEST, MOST_ENTRIES // rows.shape[1])])
+        measured.append(f"{distance} (p = {chance:.2g})")
+        least = min(least, chance)
+    return Check(
+        "noise within a vector", f"least likely distance {', '.join(measured)}", f"p at least {CHANCE:g}", least >= CHANCE,
+        "No entry's noise is that of another entry: two that share it give away the difference of their sums.",
     )  # fmt: skip
 
 

@@ -10,10 +10,16 @@ from torch import Tensor
 
 from ..accounting import OutputPerturbation
 from ..fdp.constructors import LEAST_NOISE
+from ..rules import Interpolate
+from . import statistics
 from .attacks import twisted
 from .check import Check
 from .sensitivity import ACTIVE, broken_records, broken_weights
-from .subject import GRID, Silent, Subject, uploads
+from .subject import GRID, Silent, Subject, glass, uploads
+
+CLIENTS = 8
+WIDTH = 2048
+STILL = 1e-30  # a learning rate that moves nothing
 
 
 def check_output(subject: Subject) -> tuple[Check, ...]:
@@ -32,6 +38,30 @@ def check_output(subject: Subject) -> tuple[Check, ...]:
                  "norm, whatever the records."),
         Check("broken records", "finite" if broken else "not finite", "finite", broken,
               "With NaN or infinite records nothing that is not a number ever leaves."),
+    )  # fmt: skip
+
+
+def check_carried(subject: Subject) -> Check:
+    """Whether a second round that starts from a client's own model starts from what it sent, noise included.
+
+    Local training moves nothing here. Where the model without noise is carried on, the second upload does not hold the
+    first one's noise, and their difference has that of both.
+    """
+    assert isinstance(subject.mechanism, OutputPerturbation)
+    # of size one: helpers are cut to bounds that larger noise might reach
+    mechanism = replace(subject.mechanism, noise_multiplier=1.0, clip_norm=1.0)
+    still = replace(subject.optimiser, learning_rate=STILL, weight_decay=0.0)
+    net = glass(subject.net, WIDTH)
+    own = [replace(subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2), mixing=0.0) for i in range(CLIENTS)]
+    start = torch.zeros(WIDTH, dtype=net.dtype)
+    cohort = subject.cohort(own, [(torch.eye(1, WIDTH), torch.ones(1))] * CLIENTS, net=net, start=start, rule=Interpolate())
+    first, second = (uploads(cohort, round, start).double() for round in range(2))
+    noise = (second - first).numpy()
+    low, high = statistics.scale_range(noise.size, mechanism.noise)
+    found = statistics.scale(noise, mechanism.noise)
+    return Check(
+        "carried on", f"{found:.4f}", f"{low:.4f} to {high:.4f}", low <= found <= high,
+        "A client goes on from the model that it sent: the next upload differs from it by one round's noise.",
     )  # fmt: skip
 
 

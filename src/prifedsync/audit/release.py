@@ -54,7 +54,7 @@ def check_optimiser(subject: Subject) -> Check:
     for round in range(ROUNDS):
         (left,) = uploads(cohort, round, subject.start)
         noise = device_noise(cohort, "client", round, STEPS) if cohort.streams else tape.normals("client", round)
-        if len(noise) != STEPS:
+        if [len(drawn) for drawn in noise] != [subject.net.count] * STEPS:
             worst = float("nan")
             break
         expected, clear = twin.round(round, shadow, steps, noise)

@@ -78,6 +78,39 @@ def correlation(rows: np.ndarray) -> tuple[float, float]:
     return largest, float(min(1.0, len(cosines) * alone))
 
 
+def repetition(rows: np.ndarray) -> tuple[int, float]:
+    """The distance at which signs of entries of one row agree least like fair coins, and how likely that is.
+
+    At a fixed distance L the products of the signs of i and i + L, i + L and i + 2L, … are independent fair signs, so that
+    the number of agreements is exactly binomial. Halves, neighbours or blocks that are equal agree at their distance.
+    """
+    width = rows.shape[1]
+    power = np.zeros(width + 1)
+    for row in rows:  # one at a time: a model may have millions of entries
+        signs = np.where(row > 0, 1.0, -1.0)
+        power += np.abs(np.fft.rfft(signs, 2 * width)) ** 2
+    products = np.round(np.fft.irfft(power, 2 * width)[1:width])
+    pairs = len(rows) * np.arange(width - 1, 0, -1)
+    chances = fair_chances((pairs + products) / 2, pairs)
+    worst = int(np.argmin(chances))
+    return worst + 1, float(min(1.0, len(chances) * chances[worst]))
+
+
+def agreement(rows: np.ndarray) -> float:
+    """How likely it is that the signs of two rows agree as often, or as rarely, as those of some two here."""
+    signs = np.where(rows > 0, 1.0, -1.0)
+    width = rows.shape[1]
+    products = np.round(signs @ signs.T)[np.triu_indices(len(rows), 1)]
+    chances = fair_chances((width + products) / 2, np.full(len(products), width))
+    return float(min(1.0, len(chances) * np.min(chances, initial=1.0)))
+
+
+def fair_chances(happened: np.ndarray, trials: np.ndarray) -> np.ndarray:
+    """How likely counts as far from one half are, for fair coins."""
+    farther = np.maximum(happened, trials - happened)
+    return np.asarray(np.minimum(1.0, 2 * stats.binom.sf(farther - 1, trials, 0.5)))
+
+
 @dataclass(frozen=True)
 class Binomial:
     """How many of so many coins fall on one side."""

@@ -18,11 +18,16 @@ from ..local.net import Loss
 from ..local.programs import Way
 from .batches import check_batches
 from .check import StepAudit
+from .fresh import check_fresh_batches, check_fresh_noise
+from .kept import check_kept
+from .keys import check_keys
+from .labels import check_labels
 from .noise import check_noise
-from .output import check_output
+from .output import check_carried, check_output
 from .release import check_count, check_optimiser, check_padding
 from .rows import check_rows
 from .sensitivity import check_broken, check_sensitivity
+from .stack import check_stack
 from .subject import Subject
 
 SAMPLES = 60_000  # pieces of noise: a standard deviation is then known to two per cent
@@ -49,10 +54,12 @@ def audit_step(
     net = Net(module, loss, x, y, dtype, device, way, arithmetic)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
     if isinstance(mechanism, OutputPerturbation):
-        parts = (*check_output(subject), *check_noise(subject, samples))
+        parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))
     else:
         parts = (
-            *check_sensitivity(subject), *check_rows(subject), check_broken(subject), *check_noise(subject, samples),
-            check_optimiser(subject), *check_batches(subject),
+            *check_sensitivity(subject), *check_rows(subject), check_broken(subject), check_labels(subject),
+            *check_noise(subject, samples), check_fresh_noise(subject), check_optimiser(subject), *check_batches(subject),
+            check_fresh_batches(subject), check_stack(subject), check_kept(subject),
         )  # fmt: skip
-    return StepAudit((*parts, check_count(subject), check_padding(subject)))
+    keys = (check_keys(),) if isinstance(subject.draws, SystemDraws) else ()  # a seed is no secret
+    return StepAudit((*parts, check_count(subject), check_padding(subject), *keys))

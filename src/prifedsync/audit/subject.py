@@ -19,7 +19,7 @@ from ..fdp import Neighbours
 from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser, streams
 from ..local.losses import regression
 from ..local.streams import Streams
-from ..rules import FedAvg
+from ..rules import FedAvg, Rule
 
 Records = tuple[Tensor, Tensor]
 Mechanism = NoisySteps | OutputPerturbation
@@ -75,12 +75,12 @@ class Subject:
 
     def cohort(
         self, jobs: Sequence[Job], data: Sequence[Records], *, net: Net | None = None, draws: Draws | None = None,
-        start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0,
+        start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0, rule: Rule | None = None,
     ) -> Cohort:  # fmt: skip
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
         augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
         net, draws = net or self.net, draws or Unbound(self.draws)
-        return self.engine(net, jobs, data, FedAvg(), draws, start=start, augment=augment, performance=performance)
+        return self.engine(net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance)
 
 
 def open_steps(mechanism: Mechanism, records: int) -> OpenSteps | None:
@@ -138,14 +138,20 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 
 
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
-    """The normals that a device should have made for these noisy steps, expanded once more, on the host."""
+    """The normals that a device should have made for these noisy steps."""
+    return list(device_noises(cohort, [client], round, range(steps))[0])
+
+
+def device_noises(cohort: Cohort, clients: Sequence[str], round: int, steps: range) -> Tensor:
+    """The same for several clients, expanded once more, on the host [C, steps, P]."""
     assert cohort.streams is not None
-    (keys,) = streams.keys([cohort.streams], [client], round, ["noise"], torch.device("cpu"))
+    (keys,) = streams.keys([cohort.streams] * len(clients), clients, round, ["noise"], torch.device("cpu"))
 
-    def part(step: int, place: int, size: int) -> Tensor:
-        return streams.normals(keys, torch.tensor([[[step, place]]], dtype=torch.int32), size)[0, 0]
+    def part(place: int, size: int) -> Tensor:
+        nonces = torch.tensor([[step, place] for step in steps], dtype=torch.int32)
+        return streams.normals(keys, nonces.expand(len(clients), -1, -1), size)
 
-    return [torch.cat([part(step, *at) for at in enumerate(cohort.net.sizes)]) for step in range(steps)]
+    return torch.cat([part(place, size) for place, size in enumerate(cohort.net.sizes)], 2)
 
 
 @dataclass(frozen=True)

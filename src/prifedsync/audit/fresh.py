@@ -1,0 +1,106 @@
+"""Whether a random number is ever used twice: in a round far off, or under another key.
+
+Each round below is the first of a cohort of its own, from the same weights: rounds differ in their number alone, so that
+nothing a client carries can hide a draw that comes back. There are two keys: what a public seed decides is the same under
+both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ..accounting import NoisySteps, OutputPerturbation, Sampling
+from ..local import Draws, Net, SystemDraws
+from . import statistics
+from .batches import looked_at, transparent, watched
+from .check import CHANCE, Check
+from .statistics import Law
+from .subject import PLAIN, Subject, far_below, fitted, glass, uploads
+
+# also where a number that is cut to some bits or digits begins again
+ROUNDS = (*range(20), 100, 1000, 10_000, *(2**bits for bits in range(5, 21)))
+SECOND_KEY = ROUNDS[:2]
+ALL = len(ROUNDS) + len(SECOND_KEY)
+PAIRS = math.comb(ALL, 2)
+WIDTH = 64
+RECORDS = 4
+MOST_RECORDS = 48
+STILL = 1e-30  # a learning rate that moves nothing
+
+
+# ------------------------------------------------------------------ noise
+
+
+def check_fresh_noise(subject: Subject) -> Check:
+    mechanism = subject.mechanism
+    law: Law = mechanism.noise if isinstance(mechanism, OutputPerturbation) else "gaussian"
+    net = glass(subject.net, WIDTH)
+    rows = [_noise(subject, net, draws, round) for draws, round in _draws_and_rounds(subject)]
+    largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), law))
+    return Check(
+        "noise used again", f"largest correlation {largest:.3f}", f"p at least {CHANCE:g}", chance >= CHANCE,
+        f"Of rounds up to number {ROUNDS[-1]} and of two keys no two have the same noise: it would be known, or cancel.",
+    )  # fmt: skip
+
+
+def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
+    """The noise in what one client leaves in this round, over its planned scale."""
+    mechanism = subject.mechanism
+    unit = mechanism.noise_multiplier * mechanism.clip_norm
+    known = torch.zeros(WIDTH, dtype=torch.float64)
+    x = torch.eye(RECORDS, WIDTH)
+    if isinstance(mechanism, NoisySteps):
+        mechanism = fitted(mechanism, RECORDS, batch="full", local_steps=1)
+        optimiser = replace(PLAIN, learning_rate=RECORDS)
+        known = mechanism.clip_norm * x.sum(0).double()
+    else:
+        optimiser = replace(PLAIN, learning_rate=STILL)
+    job = subject.job("client", mechanism, RECORDS, optimiser=optimiser)
+    start = torch.zeros(WIDTH, dtype=net.dtype)
+    records = (x, far_below(mechanism.clip_norm, RECORDS))
+    cohort = replace(subject, draws=draws).cohort([job], [records], net=net, start=start)
+    (left,) = uploads(cohort, round, start)
+    noise: np.ndarray = ((-left.double() - known) / unit).numpy()
+    return noise
+
+
+def _draws_and_rounds(subject: Subject) -> list[tuple[Draws, int]]:
+    other = SystemDraws()
+    return [(subject.draws, round) for round in ROUNDS] + [(other, round) for round in SECOND_KEY]
+
+
+# ------------------------------------------------------------------ batches
+
+
+def check_fresh_batches(subject: Subject) -> Check:
+    steps = fitted(subject.noisy, min(subject.noisy.records, MOST_RECORDS), local_steps=1)
+    if steps.rate >= 1:
+        return Check("batches used again", "none are drawn", "none are drawn", True, _BATCHES)
+    net = glass(subject.net, steps.records)
+    seen = {_batches(subject, net, steps, draws, round) for draws, round in _draws_and_rounds(subject)}
+    again = ALL - len(seen)
+    return Check("batches used again", f"{again} of {ALL}", "0", again == 0, _BATCHES)
+
+
+_BATCHES = "Of rounds far apart and of two keys no two have the same batches: known or repeated batches amplify nothing."
+
+
+def _batches(subject: Subject, net: Net, steps: NoisySteps, draws: Draws, round: int) -> bytes:
+    """Which records so many clients look at as tell two rounds apart."""
+    jobs = watched(subject, [steps] * clients_that_tell(steps), 1)
+    cohort = transparent(subject, jobs, steps.records, draws, net=net)
+    return np.round(looked_at(cohort, round)).astype(np.int8).tobytes()
+
+
+def clients_that_tell(steps: NoisySteps, pairs: int = PAIRS) -> int:
+    """So many clients that two of these rounds have the same batches by chance with probability CHANCE at most."""
+    if steps.sampling is Sampling.FIXED:
+        assert isinstance(steps.batch, int)
+        agree = 1 / math.comb(steps.records, steps.batch)
+    else:
+        agree = (steps.rate**2 + (1 - steps.rate) ** 2) ** steps.records
+    return math.ceil(math.log(CHANCE / pairs) / math.log(agree))
