@@ -8,7 +8,7 @@ import torch
 
 from .attacks import classes, given
 from .check import Check
-from .sensitivity import everything
+from .rows import worlds
 from .subject import Records, Subject, all_kept, sums
 
 COMMON = 3  # records that stay
@@ -20,9 +20,9 @@ def check_labels(subject: Subject) -> Check:
     candidates = _candidates(subject)
     longest = max(_length(subject, record) for record in [*candidates, *_single(common)])
     unclipped = replace(subject, mechanism=replace(subject.noisy, clip_norm=UNCLIPPED * longest))
-    worlds = everything(unclipped, [_joined(common, own) for own in candidates], COMMON + 1)
-    alone = everything(unclipped, candidates, 1)
-    others = sums(worlds, subject.start) - sums(alone, subject.start)
+    together = worlds(unclipped, [_joined(common, own) for own in candidates], COMMON + 1)
+    alone = worlds(unclipped, candidates, 1)
+    others = sums(together, subject.start) - sums(alone, subject.start)
     moved = float((others - others[:1]).norm(dim=1).max()) / longest
     allowed = (COMMON + 1) * subject.close
     return Check(
