@@ -223,6 +223,12 @@ def train(
     try:
         with View(quiet or as_json) as view:
             result = run.resume(folder, watch=view) if resume else run.train(config, out=folder, watch=view)
+    except run.Finished as finished:
+        if as_json:
+            print(json.dumps(finished.record.as_json() | {"folder": str(folder)}, allow_nan=False))
+        else:
+            print(folder if quiet else f"{folder} is finished; its record is {finished.path}")
+        return
     except KeyboardInterrupt:
         how = f"; resume with --resume {folder}" if (folder / run.CONFIG).is_file() else ""
         print(f"prifedsync: interrupted{how}", file=sys.stderr)
