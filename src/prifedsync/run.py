@@ -309,6 +309,8 @@ def prepare(
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
     jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+    for job in jobs:
+        job.check_spread(net.arithmetic)
     return Prepared(config, federation, model, net, tuple(jobs), rule, metric)
 
 
@@ -678,7 +680,7 @@ def _claimed(folder: Path, new: bool) -> Iterator[Path]:
         except BlockingIOError:
             raise BadValue("out" if new else "resume", folder, "is in use by another process", "wait for it") from None
         except OSError as error:
-            rule = f"cannot be locked on this file system ({error.strerror}), and two processes in it would share their noise"
+            rule = f"cannot be locked ({error.strerror}), and two processes that worked in it would share their noise"
             raise BadValue("out" if new else "resume", folder, rule, "use a folder on a local disk") from None
         if new and not _not_begun(folder):
             raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")

@@ -56,7 +56,8 @@ class Disk:
         count = len(self.seen)
         if count == self.at and self.manner == "killed":
             os._exit(KILLED)
-        if count == self.at and self.manner == "failing" or self.at <= count and self.manner == "dead disk":
+        fails = count == self.at if self.manner == "failing" else count >= self.at and self.manner == "dead disk"
+        if fails:
             raise OSError(errno.EIO if name == "fsync" else errno.ENOSPC, "this disk is broken")
         return count == self.at and self.manner == "torn"
 
@@ -209,11 +210,12 @@ def test_ended_in_any_file_operation_a_run_goes_on_to_the_same_result(rule, rand
     settings, threads = config(rule, randomness), torch.get_num_threads()
     torch.set_num_threads(1)  # a forked process has none of its parent's threads
     counting = Disk()
-    undisturbed = {"resumed": trained(settings, tmp_path / "resumed", "resumed", Disk())}  # first: it imports what is needed
+    undisturbed = {}
+    undisturbed["resumed"] = trained(settings, tmp_path / "resumed", "resumed", Disk())  # first: it imports what is needed
     undisturbed["begun"] = trained(settings, tmp_path / "begun", "begun", counting)
     assert (undisturbed["begun"] == undisturbed["resumed"]) == (randomness == "seeded")
     faults = []
-    for number, manner in points(counting.seen)[:: STRIDE]:
+    for number, manner in points(counting.seen)[::STRIDE]:
         folder = tmp_path / f"{number}-{manner}"
         status = ended(settings, folder, Disk(number, manner))
         secret = folder / "checkpoint/secret.key"

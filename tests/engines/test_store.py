@@ -2,12 +2,13 @@
 
 import errno
 import os
+import stat
 
 import pytest
 import torch
 from safetensors import safe_open
 
-from prifedsync.engines.checkpoint import Checkpoint
+from prifedsync.engines.checkpoint import Checkpoint, write_file
 from prifedsync.engines.store import Place, Store
 from prifedsync.engines.vectorised import Vectorised
 from prifedsync.fdp import BadValue
@@ -126,7 +127,7 @@ def test_a_file_of_another_run_is_refused(tmp_path, other):
     held.write(0, state(1))
     places = held.flush()
     held.close()
-    with pytest.raises(BadValue, match="is damaged|is not there, or not all of it"):
+    with pytest.raises(BadValue, match=r"is damaged|is not there, or not all of it"):
         reopened(tmp_path / "s", places, **other)
     (tmp_path / "junk").write_bytes(b"something else entirely" * 100)
     with pytest.raises(BadValue, match="is damaged"):
@@ -339,6 +340,20 @@ def test_a_checkpoint_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
         assert not list(tmp_path.glob("*.new"))
     Checkpoint(tmp_path).save(later, seen.engine, {})
     assert Checkpoint(tmp_path).load(fresh(tmp_path))[0].round == 3
+
+
+def test_a_folder_that_cannot_be_synced_because_the_disk_fails_is_an_error(tmp_path, monkeypatch):
+    """It is not taken for a file system that cannot sync folders."""
+    fsync = os.fsync
+
+    def failing(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_file(tmp_path / "some file", b"content")
 
 
 def fail(*_, **__):
