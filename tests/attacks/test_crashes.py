@@ -235,7 +235,7 @@ def test_ended_in_any_file_operation_a_run_goes_on_to_the_same_result(rule, rand
             faults.append(f"{where}: the key survived, and another one was used")
     torch.set_num_threads(threads)
     assert not faults, "\n".join(faults)
-    assert len(counting.seen) > 100
+    assert {"open", "write", "pwrite", "truncate", "fsync", "replace", "unlink", "mkdir", "rmdir"} <= set(counting.seen)
 
 
 def test_a_run_that_was_ended_before_it_began_says_how_to_begin_again(tmp_path):
