@@ -223,6 +223,12 @@ def train(
     try:
         with View(quiet or as_json) as view:
             result = run.resume(folder, watch=view) if resume else run.train(config, out=folder, watch=view)
+    except run.Finished as finished:
+        if as_json:
+            print(json.dumps(finished.record.as_json() | {"folder": str(folder)}, allow_nan=False))
+        else:
+            print(folder if quiet else f"{folder} is finished; its record is {finished.path}")
+        return
     except KeyboardInterrupt:
         how = f"; resume with --resume {folder}" if (folder / run.CONFIG).is_file() else ""
         print(f"prifedsync: interrupted{how}", file=sys.stderr)
@@ -676,18 +682,44 @@ def _frequent(client: Counted) -> str:
     return ", ".join([*named, "…"] if len(often) > MOST_LABELS else named)
 
 
+def _check_words(words: Iterable[str]) -> None:
+    """Refuse what is not UTF-8: it could be neither printed nor written into a config."""
+    from .fdp import BadValue
+
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            remedy = "rename it, or go there first and give a name relative to it"
+            raise BadValue("argument", word, "is not UTF-8", remedy) from None
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """torch has no class of its own for memory that the processor does not have, nor for sizes beyond any memory."""
+    said = str(error)
+    signs = ("allocate memory", "out of memory", "Storage size calculation overflowed", "integer multiplication overflow")
+    return isinstance(error, MemoryError) or any(sign in said for sign in signs)
+
+
 def main() -> None:
     """Run a command; bad input is one line and exit status 2, an interruption 130."""
     from .fdp.values import BadValue
 
     command = typer.main.get_command(app)
     try:
+        _check_words(sys.argv[1:])
         sys.exit(command.main(standalone_mode=False))
     except (click.UsageError, BadValue) as error:
         print(f"prifedsync: {error.format_message() if isinstance(error, click.UsageError) else error}", file=sys.stderr)
         sys.exit(2)
-    except (OverflowError, MemoryError) as error:
+    except OverflowError as error:
         print(f"prifedsync: these numbers are beyond what can be computed: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())
+        print(f"prifedsync: there is not enough memory for this: {reason}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         print(f"prifedsync: {error}; nothing already saved is lost", file=sys.stderr)

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from .accounting.mechanisms import MOST_STEPS
+from .accounting.mechanisms import CLIP_REMEDY, LEAST_CLIP, MOST_CLIP, MOST_RECORDS, MOST_STEPS
 from .fdp.constructors import LEAST_NOISE, MOST_NOISE
 from .fdp.values import BadValue
 
@@ -31,6 +31,7 @@ PRESETS = resources.files(__package__) / "presets"
 DEFAULT_PRESET = "digits"
 EMBEDDED = ("digits", "breast-cancer")  # sources that come with the package's requirements
 PUBLIC = (*EMBEDDED, "mnist", "fashion-mnist", "cifar10")  # sources that a simulation may use
+DEEPEST = 20  # levels of tables and lists in a config; four are in use
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
 
 Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
@@ -83,7 +84,7 @@ class DataConfig:
     label: str = _field("label", "the column to predict (csv)")
     client_column: str = _field("", "the column that names the client, where one file holds them all")
     task: Literal["classes", "binary", "regression"] = _field("classes", "what is predicted")
-    classes: int = _field(0, "how many classes there are (public); 0: known from the embedded source", 0)
+    classes: int = _field(0, "how many classes there are (public); 0: known from the embedded source", 0, 10**9)
     label_values: tuple[str, ...] = _field((), "the labels' public values in order, where they are not 0, 1, 2, …")
     columns: tuple[str, ...] = _field((), "the columns to learn from; []: all but the label and the client")
     ranges: Mapping[str, tuple[float, float]] = _field(
@@ -162,7 +163,10 @@ class PrivacyConfig:
     """What protects a record; exactly one of noise_multiplier and the targets."""
 
     mechanism: Mechanism = _field("noisy-steps", "noise on gradients, or once on a round's change; none: no guarantee")
-    clip_norm: float = _field(1.0, "longest gradient (or change) of one record that is let through (C)", 1e-30, 1e30)
+    clip_norm: float = _field(
+        1.0, "longest gradient (or change) of one record that is let through (C)", LEAST_CLIP, MOST_CLIP,
+        remedy=CLIP_REMEDY,
+    )  # fmt: skip
     noise_multiplier: float | None = _field(
         None, "noise std over clip_norm: twice the paper's sigma", LEAST_NOISE, MOST_NOISE, remedy='or mechanism = "none"'
     )
@@ -194,7 +198,7 @@ class PerformanceConfig:
 class ClientConfig:
     """What is different for one client; None is as for everybody."""
 
-    records: int | None = _field(None, "public nominal number of records, needed under add-remove", 1, 10**12)
+    records: int | None = _field(None, "public nominal number of records, needed under add-remove", 1, MOST_RECORDS)
     batch: Batch | None = _as(LocalConfig, "batch")
     local_steps: int | None = _as(LocalConfig, "local_steps")
     sampling: Sampling | None = _as(LocalConfig, "sampling")
@@ -256,6 +260,7 @@ def load(
 
 def from_mapping(mapping: Mapping[str, Any]) -> Config:
     """The config of nested mappings as `tomllib` makes them; what is not given has its default."""
+    _check_depth("config", mapping)
     return Config(**_values(Config, mapping, ""))
 
 
@@ -342,6 +347,17 @@ def _without_seed(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**layers[0], "privacy": {key: value for key, value in below.items() if key != "randomness"}}
 
 
+def _check_depth(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse what is nested so deeply that reading it would not end well. Level by level, without recursion."""
+    level: list[Any] = [values]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level]
+        level = [each for several in inner for each in several if isinstance(each, (Mapping, list, tuple))]
+    if level:
+        remedy = "prifedsync train --show-config lists the fields"
+        raise BadValue("config", name, f"is nested more than {DEEPEST} deep", remedy)
+
+
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.items()):
@@ -376,6 +392,7 @@ def _layers(source: str | Path) -> list[dict[str, Any]]:
         raise BadValue("config", name, f"cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BadValue("config", name, f"is not TOML: {error}") from None
+    _check_depth(name, values)
     base = values.pop("preset", None)
     if base is not None and base not in known:
         raise BadValue("preset", _toml(base), "is not a preset", f"presets: {', '.join(known)}")
@@ -397,7 +414,11 @@ def _parts(dotted: str) -> list[str]:
 
 
 def _nested(parts: Sequence[str], value: Any) -> dict[str, Any]:
-    return {parts[0]: _nested(parts[1:], value) if parts[1:] else value}
+    nested = value
+    for part in reversed(parts):
+        nested = {part: nested}
+    _check_depth(".".join(parts), nested)
+    return cast(dict[str, Any], nested)
 
 
 def _override(text: str) -> dict[str, Any]:

@@ -103,7 +103,12 @@ class RunRecord:
 
     @staticmethod
     def read(path: Path) -> RunRecord:
-        return RunRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return RunRecord.from_json(json.loads(path.read_bytes()))
+        except BadValue:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadValue("record", path, f"cannot be read: {error!r}", "put back a copy of it") from None
 
     def repeatable(self) -> dict[str, Any]:
         """All that the same run must give again."""

@@ -34,6 +34,7 @@ from .engines import ENGINES, Cohort, Performance
 from .engines.checkpoint import Checkpoint, write_file
 from .engines.jobs import jobs_of, participation_of, rule_of
 from .engines.scoring import LOWER_IS_BETTER, Scorer
+from .engines.store import checksum, damaged, hashing
 from .fdp import BadValue
 from .local import Arithmetic, Draws, Job, Key, Net, SeededDraws, SystemDraws, losses
 from .local.inspection import check_every_record
@@ -155,16 +156,29 @@ def resume(
     model: nn.Module | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Go on with an interrupted run; what was given from Python before must be given again."""
+    """Go on with an interrupted run; what was given from Python before must be given again. Raises Finished."""
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
+        if folder.is_dir() and _not_begun(folder):
+            raise BadValue("resume", folder, "was ended before the run began", f"begin it again: --out {folder}")
         raise BadValue("resume", folder, "is not a run folder", f"it has no {CONFIG}")
     with _claimed(folder, new=False):
-        checkpoint = Checkpoint(folder / "checkpoint")
-        if (folder / RECORD).is_file() and not checkpoint.exists():
-            checkpoint.remove()  # it may have been ended while it tidied up
-            raise BadValue("resume", folder, "is finished", f"read {folder / RECORD}")
+        if (folder / RECORD).is_file():  # it is written last, and whole
+            Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
+            raise Finished(folder)
         return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
+
+
+class Finished(BadValue):
+    """There is nothing to go on with: the run in this folder has its record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / RECORD
+        super().__init__("resume", folder, "is finished", f"its record is {self.path}")
+
+    @cached_property
+    def record(self) -> RunRecord:
+        return RunRecord.read(self.path)
 
 
 @dataclass(frozen=True)
@@ -304,6 +318,8 @@ def prepare(
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
     jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+    for job in jobs:
+        job.check_spread(net.arithmetic)
     return Prepared(config, federation, model, net, tuple(jobs), rule, metric)
 
 
@@ -394,7 +410,7 @@ def _rounds(
         draws = SystemDraws(checkpoint.secret(begun=_has_rounds(folder))) if checkpoint else SystemDraws()
     cohort = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
     server = Server(cohort.start)
-    progress: dict[str, Any] = {"log": 0, "personal": [None] * len(names), "stale": []}
+    progress: dict[str, Any] = {"log": None, "personal": [None] * len(names), "stale": []}
     if checkpoint and checkpoint.exists():
         server, progress = checkpoint.load(cohort)
     elif checkpoint:
@@ -679,9 +695,12 @@ def _claimed(folder: Path, new: bool) -> Iterator[Path]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise BadValue("out" if new else "resume", folder, "is in use by another process", "wait for it") from None
-        if new and any(folder.iterdir()):
+        except OSError as error:
+            rule = f"cannot be locked ({error.strerror}), and two processes that worked in it would share their noise"
+            raise BadValue("out" if new else "resume", folder, rule, "use a folder on a local disk") from None
+        if new and not _not_begun(folder):
             raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")
         try:
             yield folder
@@ -692,37 +711,50 @@ def _claimed(folder: Path, new: bool) -> Iterator[Path]:
         os.close(lock)
 
 
+def _not_begun(folder: Path) -> bool:
+    """Whether it holds nothing but what a run leaves that was ended while it wrote its config."""
+    return all(path.name == f"{CONFIG}.new" for path in folder.iterdir())
+
+
 class _Log:
     """rounds.jsonl, or nothing where there is no folder."""
 
-    def __init__(self, file: BinaryIO | None) -> None:
+    def __init__(self, file: BinaryIO | None, written: bytes = b"") -> None:
         self.file = file
+        self.length = len(written)
+        self.hashing = hashing(written)
 
     def append(self, line: dict[str, Any]) -> None:
         if self.file:
-            self.file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            content = json.dumps(line, allow_nan=False).encode() + b"\n"
+            self.file.write(content)
             self.file.flush()
+            self.length += len(content)
+            self.hashing.update(content)
 
-    def synced(self) -> int:
-        """How long it is, all of it on the disk: a checkpoint that names this length may follow."""
-        if not self.file:
-            return 0
-        os.fsync(self.file.fileno())
-        return self.file.tell()
+    def synced(self) -> dict[str, Any]:
+        """What is all on the disk now: a checkpoint that names this length may follow."""
+        if self.file:
+            os.fsync(self.file.fileno())
+        return {"length": self.length, "checksum": self.hashing.hexdigest()}
 
 
 @contextmanager
-def _log(folder: Path | None, length: int) -> Iterator[_Log]:
+def _log(folder: Path | None, saved: dict[str, Any] | None) -> Iterator[_Log]:
     """The log of rounds, cut back to the last checkpoint."""
     if folder is None:
         yield _Log(None)
         return
-    with (folder / LOG).open("ab") as file:
-        if file.tell() < length:
-            raise BadValue("resume", folder, f"has lost lines of {LOG}", "train anew")
-        file.truncate(length)
-        file.seek(length)
-        yield _Log(file)
+    path = folder / LOG
+    written = path.read_bytes()[: saved["length"]] if saved and path.is_file() else b""
+    if saved and len(written) < saved["length"]:
+        raise BadValue("resume", folder, f"has lost lines of {LOG}", "train anew")
+    if saved and checksum(written) != saved["checksum"]:
+        raise damaged(path)
+    with path.open("ab") as file:
+        file.truncate(len(written))
+        file.seek(len(written))
+        yield _Log(file, written)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def left_by(kind, folder, neighbour):
 
     def watch(event):
         if isinstance(event, RoundDone):
-            said.append(dataclasses.replace(event, seconds=0.0))
+            said.append(dataclasses.replace(event, seconds=0.0, spending=None))
 
     prifedsync.train(config_of(kind), clients=clients(neighbour), out=folder, watch=watch)
     return Left(folder, said)

@@ -2,13 +2,14 @@
 
 import errno
 import os
+import stat
 
 import pytest
 import torch
 from safetensors import safe_open
 
-from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.engines.store import Store
+from prifedsync.engines.checkpoint import Checkpoint, write_file
+from prifedsync.engines.store import Place, Store
 from prifedsync.engines.vectorised import Vectorised
 from prifedsync.fdp import BadValue
 from prifedsync.local import SeededDraws
@@ -40,7 +41,7 @@ def value(of, client):
 def reopened(path, places, **changed):
     """What a process started anew sees: the file, and the places its manifest names."""
     new = store(path, **changed)
-    new.committed = dict(places)
+    new.restore(places)
     return new
 
 
@@ -104,7 +105,7 @@ def test_a_sparse_file_that_others_can_read(tmp_path):
     with safe_open(path, "pt") as file:
         rows = file.get_slice("states")
         assert rows.get_shape() == [10**5, 2, *SHAPE]
-        assert torch.equal(rows[99_999, places[99_999]], state(7))
+        assert torch.equal(rows[99_999, places[99_999].at], state(7))
         assert torch.equal(rows[5, 0], state(0))
 
 
@@ -124,26 +125,34 @@ def test_a_state_comes_back_as_it_was(tmp_path, dtype):
 def test_a_file_of_another_run_is_refused(tmp_path, other):
     held = store(tmp_path / "s")
     held.write(0, state(1))
-    held.flush()
+    places = held.flush()
     held.close()
-    with pytest.raises(BadValue, match="holds states of another run; resume with the config it has"):
-        store(tmp_path / "s", **other)._open()
+    with pytest.raises(BadValue, match=r"is damaged|is not there, or not all of it"):
+        reopened(tmp_path / "s", places, **other)
     (tmp_path / "junk").write_bytes(b"something else entirely" * 100)
-    with pytest.raises(BadValue, match="holds states of another run"):
-        store(tmp_path / "junk")._open()
+    with pytest.raises(BadValue, match="is damaged"):
+        reopened(tmp_path / "junk", places)
+
+
+def test_a_file_that_no_checkpoint_names_is_made_anew(tmp_path):
+    """A run was killed in its first write of it: what it holds is lost, and nobody knew of it."""
+    (tmp_path / "s").write_bytes(b"something else entirely" * 100)
+    held = store(tmp_path / "s")
+    held.write(1, state(3))
+    assert value(reopened(tmp_path / "s", held.flush()), 1) == 3
 
 
 def test_a_manifest_without_its_file_is_refused(tmp_path):
     """Otherwise every client would quietly go on from zeros."""
     with pytest.raises(BadValue, match="is not there, or not all of it; start the run again"):
-        reopened(tmp_path / "missing", {0: 0}).read(0)
+        reopened(tmp_path / "missing", {0: Place(0, "")})
     held = store(tmp_path / "s")
     held.write(0, state(1))
     places = held.flush()
     held.close()
     os.truncate(tmp_path / "s", 300)
     with pytest.raises(BadValue, match="not all of it"):
-        reopened(tmp_path / "s", places).read(0)
+        reopened(tmp_path / "s", places)
 
 
 def test_a_file_killed_before_it_had_its_size_gets_it(tmp_path):
@@ -203,7 +212,7 @@ def test_places_alternate_over_checkpoints(tmp_path):
         assert value(reopened(tmp_path / "s", places), 0) == turn - 1
         held.commit()
         assert value(reopened(tmp_path / "s", new_places), 0) == turn
-        assert new_places[0] == 1 - places[0]
+        assert new_places[0].at == 1 - places[0].at
         places = new_places
 
 
@@ -332,6 +341,20 @@ def test_a_checkpoint_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
         assert not list(tmp_path.glob("*.new"))
     Checkpoint(tmp_path).save(later, seen.engine, {})
     assert Checkpoint(tmp_path).load(fresh(tmp_path))[0].round == 3
+
+
+def test_a_folder_that_cannot_be_synced_because_the_disk_fails_is_an_error(tmp_path, monkeypatch):
+    """It is not taken for a file system that cannot sync folders."""
+    fsync = os.fsync
+
+    def failing(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_file(tmp_path / "some file", b"content")
 
 
 def fail(*_, **__):

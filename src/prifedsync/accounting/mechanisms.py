@@ -11,6 +11,12 @@ from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
 from ..fdp.values import choice, number, whole
 
 MOST_STEPS = 10**9
+MOST_RECORDS = 10**12
+# Single precision holds numbers from 1e-38 to 3e38. Between these two, with MOST_RECORDS records and any noise multiplier,
+# a clipped sum with its noise stays below 2e24 and the grid it is rounded to above 5e-18.
+LEAST_CLIP = 1e-12
+MOST_CLIP = 1e12
+CLIP_REMEDY = "what lies outside cannot be computed with: scale the loss or the records"
 NO_NOISE = "a plan without enough noise has no guarantee: train non-privately and say so"
 
 
@@ -41,10 +47,10 @@ class NoisySteps:
 
     def __post_init__(self) -> None:
         number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
-        whole("records", self.records, 1, 10**12)
+        whole("records", self.records, 1, MOST_RECORDS)
         whole("local_steps", self.local_steps, 1, MOST_STEPS)
         choice("sampling", self.sampling, Sampling)
-        number("clip_norm", self.clip_norm, 0, ends="(]")
+        number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)
         number("clip_margin", self.clip_margin, 0, 1)
         if self.batch != "full":
             whole("batch", self.batch, 1, remedy='or batch = "full" for one exact Gaussian step')
@@ -94,7 +100,7 @@ class OutputPerturbation:
 
     def __post_init__(self) -> None:
         number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
-        number("clip_norm", self.clip_norm, 0, ends="(]")
+        number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)
         if self.noise not in ("gaussian", "laplace"):
             raise BadValue("noise", self.noise, "must be gaussian or laplace")
 

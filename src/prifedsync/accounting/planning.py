@@ -105,6 +105,13 @@ def read_sizes(path: Path) -> dict[str, int]:
     """The records of each client from a CSV file with the columns client and records."""
     if not path.is_file():
         raise BadValue("sizes", path, "is not a file")
+    try:
+        return _read_sizes(path)
+    except csv.Error as error:
+        raise BadValue("sizes", path, f"cannot be read: {error}", "check the quotes in it") from None
+
+
+def _read_sizes(path: Path) -> dict[str, int]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = csv.DictReader(file)
         if not {"client", "records"} <= set(rows.fieldnames or ()):

@@ -35,6 +35,7 @@ LIMIT: dict[Kind, float] = {"cpu": 25.0, "cuda": 40.0}  # seconds of timed round
 RIVAL_CLIENTS: dict[Kind, int] = {"cpu": 2, "cuda": 4}
 REFERENCE_WORK = 3e7  # records of a batch times parameters: up to there a step of the reference takes a few seconds
 REFERENCE_ROUNDS = 2
+MOST_CLIENTS = 10**9
 
 Watch = Callable[[Working], None]
 
@@ -76,7 +77,7 @@ def measure(
     most = min(MOST, config.rounds - WARM - 1)  # beyond the rounds planned, clients refuse
     if most < LEAST:
         raise BadValue("rounds", config.rounds, "are too few to time", f"plan at least {LEAST + WARM + 1}")
-    counts = [whole("clients", n, 1) for n in clients] or [work.clients[kind]]
+    counts = [whole("clients", n, 1, MOST_CLIENTS) for n in clients] or [work.clients[kind]]
     limit = LIMIT[kind] if limit is None else number("seconds", limit, 0)
     try:
         found = _compared(work, config, kind, counts[0], limit, most, watch)

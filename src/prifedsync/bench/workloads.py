@@ -15,6 +15,7 @@ import torch
 from ..config import Config, load
 from ..data import Client, Federation, Records, Task
 from ..fdp import BadValue
+from ..rules import RULES
 
 Kind = Literal["cpu", "cuda"]
 CLASSES = 10
@@ -48,6 +49,9 @@ class Workload:
         if config.privacy.mechanism != "noisy-steps":
             rule = "has no noisy steps to time"
             raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "leave it out")
+        kind_of_rule = RULES.get(config.rule.name)
+        if kind_of_rule and not kind_of_rule.uploads and not config.rule.publish:
+            raise BadValue("rule.name", config.rule.name, "has no noisy steps to time", "or rule.publish=true")
         return config
 
     def federation(self, clients: int) -> Federation:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +63,12 @@ def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federati
     return federated(config, clients, task, seed)
 
 
+# What a zip file does that is damaged, encrypted (RuntimeError) or packed in a way of its own (NotImplementedError).
+UNREADABLE = (
+    OSError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, lzma.LZMAError
+)  # fmt: skip
+
+
 def read(path: Path) -> dict[str, np.ndarray]:
     """The arrays in an npz file; pickled ones are refused, since opening them would run what is in them."""
     remedy = "write it with numpy.savez(file, x=x, y=y), without objects"
@@ -72,7 +80,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
                 if all(isinstance(values, np.ndarray) for values in held.values()):
                     return held
                 raise ValueError("it holds something that is not an array")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise unreadable(path, " ".join(str(error).split()) or "it is not an npz file", remedy) from None
     raise unreadable(path, "it is a single array", remedy)
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def generator(seed: int, *purpose: str) -> np.random.Generator:
     """Random numbers for one purpose: what is drawn for another client or step cannot change them."""
-    digest = hashlib.sha256("\0".join(purpose).encode()).digest()
+    # A name that is not UTF-8 is refused later, with all other names that are none.
+    digest = hashlib.sha256("\0".join(purpose).encode("utf-8", "surrogatepass")).digest()
     return np.random.default_rng(
         np.random.SeedSequence([whole("seed", seed, 0), *np.frombuffer(digest, dtype="<u4").tolist()])
     )

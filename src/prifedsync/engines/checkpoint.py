@@ -3,10 +3,14 @@
 The folder holds clients.safetensors and, where models stay with clients, kept.safetensors (`store.py`), besides them
 server-N.safetensors, manifest.json, and for secret draws secret.key, which only its owner may read and which is deleted
 with the folder when the run is over.
+
+The manifest holds checksums of all of it: of the server's file, of every client's state, of the log as far as it is saved,
+and of the manifest itself. What does not match is refused when the run is resumed.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,16 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save
+from torch import Tensor
 
 from ..fdp import BadValue
 from ..local.draws import KEY_BYTES
 from ..rules import Server
 from .cohort import Cohort
+from .store import Place, checksum, damaged
 
 MANIFEST = "manifest.json"
 SECRET = "secret.key"
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # how a file system says that it cannot sync a folder
 
 
 @dataclass(frozen=True)
@@ -42,10 +49,12 @@ class Checkpoint:
         tensors = {"weights": server.weights.cpu().contiguous()}
         if server.mean is not None:
             tensors["mean"] = server.mean.cpu().contiguous()
-        write_file(self.folder / name, save(tensors))
-        manifest = {
+        content = save(tensors)
+        write_file(self.folder / name, content)
+        manifest: dict[str, Any] = {
             "bound to": cohort.binding.noted(),
             "server": name,
+            "server_checksum": checksum(content),
             "round": server.round,
             "averaged": server.averaged,
             "counters": cohort.counters(),
@@ -54,7 +63,8 @@ class Checkpoint:
             "kept": {str(client): place for client, place in kept.items()},
             "progress": progress,
         }
-        write_file(self.folder / MANIFEST, json.dumps(manifest).encode(), private=True)
+        manifest["checksum"] = checksum(_canonical(manifest))
+        write_file(self.folder / MANIFEST, _canonical(manifest), private=True)
         cohort.store.commit()
         if cohort.kept:
             cohort.kept.commit()
@@ -64,16 +74,12 @@ class Checkpoint:
 
     def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
         """Give the cohort back what it carried; returns the server and what the run noted."""
-        try:
-            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-            tensors = load_file(self.folder / manifest["server"])
-        except (ValueError, KeyError, SafetensorError) as error:
-            raise BadValue("resume", self.folder.parent, f"has a damaged checkpoint: {error}", "train anew") from None
+        manifest = self._manifest()
         if "bound to" not in manifest:
             raise BadValue("resume", self.folder.parent, "was begun by another version", "resume with that one")
         cohort.binding.check(manifest["bound to"], self.folder.parent)
-        places, kept = ({int(client): place for client, place in manifest[name].items()} for name in ("places", "kept"))
-        cohort.restore(manifest["counters"], places, kept)
+        tensors = self._server(manifest)
+        cohort.restore(manifest["counters"], _places(manifest["places"]), _places(manifest["kept"]))
         cohort.compiles = manifest.get("compiles", False)
         weights = tensors["weights"].to(cohort.net.device)
         mean = tensors.get("mean")
@@ -81,6 +87,30 @@ class Checkpoint:
             weights, manifest["round"], None if mean is None else mean.to(cohort.net.device), manifest["averaged"]
         )
         return server, manifest["progress"]
+
+    def _manifest(self) -> dict[str, Any]:
+        """The manifest, if it is as it was written."""
+        path = self.folder / MANIFEST
+        try:
+            manifest = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            raise damaged(path) from None
+        if not isinstance(manifest, dict) or "checksum" not in manifest:
+            raise damaged(path)
+        saved = manifest.pop("checksum")
+        if checksum(_canonical(manifest)) != saved:
+            raise damaged(path)
+        return manifest
+
+    def _server(self, manifest: dict[str, Any]) -> dict[str, Tensor]:
+        """The server's tensors, if they are as they were written."""
+        path = self.folder / manifest["server"]
+        if not path.is_file():
+            raise BadValue("checkpoint", path, "is not there", "start the run again")
+        content = path.read_bytes()
+        if checksum(content) != manifest["server_checksum"]:
+            raise damaged(path)
+        return tensors_of(content)
 
     def secret(self, begun: bool) -> bytes:
         """The key of this run's secret draws, in a folder that only this process works in.
@@ -133,6 +163,25 @@ def write_file(path: Path, content: bytes, private: bool = False) -> None:
     except BaseException:
         partly.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make sure that a rename is on the disk; a file system without such a call keeps its folders in its own way."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(folder)
+
+
+def _canonical(manifest: dict[str, Any]) -> bytes:
+    """One text for one manifest, so that it can be checked."""
+    return json.dumps(manifest, sort_keys=True).encode()
+
+
+def _places(saved: dict[str, list[Any]]) -> dict[int, Place]:
+    return {int(client): Place(*place) for client, place in saved.items()}

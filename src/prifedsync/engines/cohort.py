@@ -25,7 +25,7 @@ from ..local.streams import Streams
 from ..rules import Noised, Numbers, OnlyHere, Rule, Steps, Unprotected
 from ..sync import Lost, Refused, Sent, Stayed, Uploads
 from .binding import Binding, machinery
-from .store import Resident, Store
+from .store import Place, Resident, Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -473,16 +473,18 @@ class Cohort(ABC):
     def counters(self) -> dict[str, list[Any]]:
         return {name: list(getattr(self, name)) for name in COUNTERS}
 
-    def restore(self, counters: dict[str, list[Any]], places: dict[int, int], kept: dict[int, int] | None = None) -> None:
-        """Go on where a checkpoint was taken."""
+    def restore(
+        self, counters: dict[str, list[Any]], places: dict[int, Place], kept: dict[int, Place] | None = None
+    ) -> None:
+        """Go on where a checkpoint was taken; damaged states are refused."""
         for name in COUNTERS:
             setattr(self, name, list(counters[name]))
         self.budgets = [
             FixedMechanism(job.plan, taken) if job.plan else None for job, taken in zip(self.jobs, self.taken, strict=True)
         ]
-        self.store.committed = dict(places)
+        self.store.restore(places)
         if self.kept:
-            self.kept.committed = dict(kept or {})
+            self.kept.restore(kept or {})
 
 
 def _fits_on(device: torch.device, size: int) -> bool:

@@ -2,11 +2,13 @@
 
 The file is a safetensors file with two places for each client. A state is always written to the place that the last
 checkpoint does not point at, so whatever happens while writing, the last checkpoint is whole. Clients that never took part
-take no space: the file is sparse.
+take no space: the file is sparse. A state's checksum is taken when it is written to the file, and compared whenever it is
+read from there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +17,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +28,28 @@ from ..fdp import BadValue
 _NAMES = {torch.float32: ("F32", np.float32), torch.float64: ("F64", np.float64)}
 
 
+class Place(NamedTuple):
+    """Which of a client's two places holds its state, and the checksum of what was written there."""
+
+    at: int
+    checksum: str
+
+
+def hashing(content: bytes | memoryview = b"") -> hashlib.blake2b:
+    """A checksum to which more may be added."""
+    return hashlib.blake2b(content, digest_size=16)
+
+
+def checksum(content: bytes | memoryview) -> str:
+    """Of stored bytes, against damage. It is not keyed: that of private values may stand in private files only."""
+    return hashing(content).hexdigest()
+
+
+def damaged(path: Path | None) -> BadValue:
+    """The refusal of a file that is not as it was written."""
+    return BadValue("checkpoint", path, "is damaged", "put back a copy of the run folder from before, or train anew")
+
+
 class Store:
     """States [rows, width], one a client; None until one is written."""
 
@@ -32,8 +57,8 @@ class Store:
         self, clients: int, rows: int, width: int, dtype: torch.dtype, limit: float, path: Path | None = None
     ) -> None:
         self.clients, self.shape, self.dtype, self.limit = clients, (rows, width), dtype, limit
-        self.committed: dict[int, int] = {}  # client → its place in the last checkpoint
-        self._written: dict[int, int] = {}  # client → its place since then
+        self.committed: dict[int, Place] = {}  # client → its place in the last checkpoint
+        self._written: dict[int, Place] = {}  # client → its place since then
         self._cache: OrderedDict[int, Tensor] = OrderedDict()  # least recently used first
         self._dirty: set[int] = set()
         self._path, self._file = path, -1
@@ -47,7 +72,7 @@ class Store:
         place = self._written.get(client, self.committed.get(client))
         if place is None:
             return None
-        raw = os.pread(self._open(), self._bytes, self._offset(client, place))
+        raw = self._read_file(client, place)
         self._keep(client, torch.from_numpy(np.frombuffer(raw, dtype=_NAMES[self.dtype][1]).reshape(self.shape).copy()))
         return self._cache[client]
 
@@ -74,7 +99,13 @@ class Store:
         for c, client in enumerate(clients):
             self.write(client, torch.stack([row[c] for row in rows]))
 
-    def flush(self) -> dict[int, int]:
+    def restore(self, committed: dict[int, Place]) -> None:
+        """Go on from a checkpoint that names these places. All states are read once, and damaged ones refused."""
+        self.committed = dict(committed)
+        for client, place in self.committed.items():
+            self._read_file(client, place)
+
+    def flush(self) -> dict[int, Place]:
         """Write what changed; returns where everything is now, for the manifest."""
         for client in sorted(self._dirty):
             self._put(client, self._held(client))
@@ -109,19 +140,28 @@ class Store:
             del self._cache[oldest]
 
     def _put(self, client: int, state: Tensor) -> None:
-        place = self._written.get(client, 1 - self.committed.get(client, 1))
+        at = self._free(client)
         raw = memoryview(state.cpu().contiguous().numpy().data).cast("B")
-        offset, done = self._offset(client, place), 0
-        while done < len(raw):  # a nearly full disk writes less than it was given before it refuses
-            done += os.pwrite(self._open(), raw[done:], offset + done)
-        self._written[client] = place
+        write_all(self._open(), raw, self._offset(client, at))
+        self._written[client] = Place(at, checksum(raw))
+
+    def _free(self, client: int) -> int:
+        """The place that the last checkpoint does not name."""
+        last = self.committed.get(client)
+        return 0 if last is None else 1 - last.at
+
+    def _read_file(self, client: int, place: Place) -> bytes:
+        raw = read_all(self._open(), self._bytes, self._offset(client, place.at))
+        if checksum(raw) != place.checksum:
+            raise damaged(self._path)
+        return raw
 
     def _offset(self, client: int, place: int) -> int:
         return self._start + (2 * client + place) * self._bytes
 
     @property
     def _start(self) -> int:
-        return 8 + len(self._header())
+        return len(self._opening())
 
     def _header(self) -> bytes:
         size = 2 * self.clients * self._bytes
@@ -132,22 +172,34 @@ class Store:
     def _open(self) -> int:
         if self._file < 0:
             if self._path is None:
-                self._file, name = tempfile.mkstemp(prefix="prifedsync-")
+                file, name = tempfile.mkstemp(prefix="prifedsync-")
                 os.unlink(name)  # gone with the process
             else:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-            self._closing = weakref.finalize(self, os.close, self._file)  # a deleted file takes space while it is open
-            header, size = self._header(), os.fstat(self._file).st_size
-            whole = self._start + 2 * self.clients * self._bytes
-            if self.committed and size < whole:
-                raise BadValue("checkpoint", self._path, "is not there, or not all of it", "start the run again")
-            if size == 0:
-                os.pwrite(self._file, len(header).to_bytes(8, "little") + header, 0)
-            elif os.pread(self._file, len(header), 8) != header:
-                raise BadValue("checkpoint", self._path, "holds states of another run", "resume with the config it has")
-            if size < whole:  # new, or killed before it had its size
-                os.ftruncate(self._file, whole)
+                file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._closing = weakref.finalize(self, os.close, file)  # a deleted file takes space while it is open
+            if self.committed:
+                self._check_whole(file)
+            else:
+                self._make(file)
+            self._file = file
         return self._file
+
+    def _check_whole(self, file: int) -> None:
+        """Refuse a file that cannot hold what the last checkpoint names."""
+        if os.fstat(file).st_size < self._start + 2 * self.clients * self._bytes:
+            raise BadValue("checkpoint", self._path, "is not there, or not all of it", "start the run again")
+        if os.pread(file, self._start, 0) != self._opening():
+            raise damaged(self._path)
+
+    def _make(self, file: int) -> None:
+        """A new file. No checkpoint names a state in an older one: it is what a run left that was killed here."""
+        os.ftruncate(file, 0)
+        write_all(file, memoryview(self._opening()), 0)
+        os.ftruncate(file, self._start + 2 * self.clients * self._bytes)
+
+    def _opening(self) -> bytes:
+        header = self._header()
+        return len(header).to_bytes(8, "little") + header
 
 
 class Resident(Store):
@@ -195,3 +247,21 @@ def _one_run(clients: Sequence[int]) -> slice | None:
     """The clients as a slice, if they follow each other."""
     run = slice(clients[0], clients[0] + len(clients))
     return run if list(clients) == list(range(run.start, run.stop)) else None
+
+
+def write_all(file: int, content: memoryview, offset: int) -> None:
+    """A nearly full disk writes less than it was given before it refuses."""
+    done = 0
+    while done < len(content):
+        done += os.pwrite(file, content[done:], offset + done)
+
+
+def read_all(file: int, size: int, offset: int) -> bytes:
+    """One call reads at most 2 GiB; less than asked for where the file ends."""
+    content = b""
+    while len(content) < size:
+        more = os.pread(file, size - len(content), offset + len(content))
+        if not more:
+            break
+        content = content + more if content else more
+    return content

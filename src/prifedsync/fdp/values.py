@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+LONGEST = 200  # characters of a value that a refusal repeats
 Array = NDArray[np.floating[Any]]
 
 
@@ -35,7 +36,17 @@ class BadValue(ValueError):
 
     def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
         self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
-        super().__init__(f"{field} = {value} {rule}" + (f"; {remedy}" if remedy else ""))
+        shown = str(value)
+        if len(shown) > LONGEST:
+            shown = f"{shown[:LONGEST]}…"
+        super().__init__(_one_line(f"{field} = {shown} {rule}" + (f"; {remedy}" if remedy else "")))
+
+
+def _one_line(text: str) -> str:
+    """The text with line breaks and everything else that cannot be printed written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def number(field: str, value: float, low: float, high: float = math.inf, *, ends: str = "[]", remedy: str = "") -> float:

@@ -10,6 +10,7 @@ from ..fdp.values import number, whole
 from .batches import OpenSteps
 from .optimisers import Optimiser
 
+LEAST_SPREAD = 1e-6  # of noise that is added to weights in single precision: what is smaller, weights of size 1 round away
 LARGEST_HELPER = 1e4  # entries of what the server sends are cut to this: a public rule about a public value
 
 
@@ -84,8 +85,18 @@ class Job:
                 f"clients.{self.client}.records", steps.records, f"but the client has {present}",
                 "under replace-one neighbours the number is public and must be right",
             )  # fmt: skip
+        self.check_spread(arithmetic)
         if self.noisy and self.noisy.clip_margin < clip_margin:
             raise BadValue(
                 f"clients.{self.client}.clip_margin", self.noisy.clip_margin, f"does not cover rounding in {arithmetic}",
                 f"plan with at least {clip_margin:g}",
             )  # fmt: skip
+
+    def check_spread(self, arithmetic: str) -> None:
+        """Refuse noise that is lost where it is added to weights in this arithmetic."""
+        if self.output is None or arithmetic == "float64":
+            return
+        if self.output.noise_multiplier * self.output.clip_norm < LEAST_SPREAD:
+            rule = f"times noise_multiplier is below {LEAST_SPREAD:g}: {arithmetic} weights would lose such noise"
+            remedy = 'raise one of the two, or set performance.dtype = "float64"'
+            raise BadValue(f"clients.{self.client}.clip_norm", self.output.clip_norm, rule, remedy)
