@@ -17,7 +17,7 @@ from prifedsync import run, terminal
 from prifedsync.accounting import NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import Statement
 from prifedsync.config import from_mapping
-from prifedsync.local import SeededDraws
+from prifedsync.local import CLIP_MARGIN, SeededDraws
 from prifedsync.record import Guarantees, plan_as_json
 from prifedsync.rules import Server
 from prifedsync.terminal import View, print_record
@@ -266,7 +266,7 @@ ROUNDS = 40
 
 
 def plan_of(own, records, rounds):
-    steps = NoisySteps(records=records, local_steps=1, clip_margin=1e-4, **own)
+    steps = NoisySteps(records=records, local_steps=1, clip_margin=CLIP_MARGIN, **own)
     return PrivacyPlan(mechanism=steps, rounds=rounds)
 
 

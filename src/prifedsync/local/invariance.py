@@ -65,12 +65,13 @@ def treats_rows_alike(net: Net, program: Program, clients: int) -> bool:
     probe = made_up(net, clients, FEW if net.count >= MANY else TRIED)
     together = min(len(probe.x), program.width)
     return all(
-        _same_in_all_rows(net, program, probe._replace(x=x, y=y))
+        same_in_all_rows(net, program, probe._replace(x=x, y=y))
         for x, y in zip(probe.x.split(together), probe.y.split(together), strict=True)
     )
 
 
-def _same_in_all_rows(net: Net, program: Program, probe: Probe) -> bool:
+def same_in_all_rows(net: Net, program: Program, probe: Probe) -> bool:
+    """The same for these records, of which there are no more than rows."""
     clients = len(probe.weights)
     first: list[Tensor] | None = None
     for which in turns(len(probe.x), program.width, probe.x.device):
