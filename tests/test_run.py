@@ -379,7 +379,10 @@ def test_a_round_repeated_by_another_process_is_the_same_release(tmp_path):
     """What noise is bound to must not depend on addresses or on the order of sets."""
     here, there = killed_copies(tmp_path, "here", "there")
     weights = run.resume(here).server.weights
-    script = f"from prifedsync import run; print(run.resume({str(there)!r}).server.weights.double().tolist())"
+    script = (
+        f"import torch; torch.set_num_threads({torch.get_num_threads()}); from prifedsync import run; "
+        f"print(run.resume({str(there)!r}).server.weights.double().tolist())"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "5"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

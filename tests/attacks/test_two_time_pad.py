@@ -4,18 +4,20 @@ Every attack copies the folder of an unfinished run, secret key included, and go
 """
 
 import decimal
+import json
 import math
 import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 import prifedsync
 from prifedsync import run
 from prifedsync.config import load, to_toml
 from prifedsync.engines import Cohort, Reference, Vectorised
+from prifedsync.engines.checkpoint import _canonical, checksum
 from prifedsync.fdp import BadValue
 from prifedsync.local import SystemDraws
 from prifedsync.rules import Attentive, FedAvg
@@ -236,7 +238,14 @@ def changed_server(copy):
     (path,) = (copy / "checkpoint").glob("server-*.safetensors")
     tensors = load_file(path)
     tensors["weights"][0] += 1e-3
-    save_file(tensors, path)
+    content = save(tensors)
+    path.write_bytes(content)
+    manifest_path = copy / "checkpoint/manifest.json"
+    manifest = json.loads(manifest_path.read_bytes())
+    del manifest["checksum"]
+    manifest["server_checksum"] = checksum(content)
+    manifest["checksum"] = checksum(_canonical(manifest))
+    manifest_path.write_bytes(_canonical(manifest))
     return {}
 
 

@@ -75,8 +75,6 @@ class Checkpoint:
     def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
         """Give the cohort back what it carried; returns the server and what the run noted."""
         manifest = self._manifest()
-        if "bound to" not in manifest:
-            raise BadValue("resume", self.folder.parent, "was begun by another version", "resume with that one")
         cohort.binding.check(manifest["bound to"], self.folder.parent)
         tensors = self._server(manifest)
         cohort.restore(manifest["counters"], _places(manifest["places"]), _places(manifest["kept"]))
@@ -95,8 +93,10 @@ class Checkpoint:
             manifest = json.loads(path.read_bytes())
         except (ValueError, RecursionError):
             raise damaged(path) from None
-        if not isinstance(manifest, dict) or "checksum" not in manifest:
+        if not isinstance(manifest, dict):
             raise damaged(path)
+        if "checksum" not in manifest:
+            raise BadValue("resume", self.folder.parent, "was begun by another version", "resume with that one")
         saved = manifest.pop("checksum")
         if checksum(_canonical(manifest)) != saved:
             raise damaged(path)

@@ -21,6 +21,7 @@ SIZE = 32  # bytes
 PIECE = 2**22  # entries that are copied to the host at once
 BLOCK = 2**14  # words that share one sum
 ROWS = 4  # independent sums of a block
+AT_ONCE = 2**9  # blocks whose products are written down together
 
 
 def of(parts: Iterable[Tensor | bytes | str]) -> bytes:
@@ -55,12 +56,12 @@ class OnDevice:
         nonces[0, :, 0] = torch.arange(ROWS, device=device)
         drawn = streams.words(words.unsqueeze(0), nonces, 2 * (BLOCK + 1))[0].contiguous()
         multipliers = drawn.view(torch.int64)  # [ROWS, BLOCK + 1]
-        self._first = multipliers[:, 0]
-        self._rest = multipliers[:, 1:].contiguous()
+        self._first = multipliers[:, :1].contiguous()
+        self._rest = multipliers[:, 1:].unsqueeze(1).contiguous()  # [ROWS, 1, BLOCK]
 
     def __call__(self, vector: Tensor) -> bytes:
         words = vector.contiguous().view(torch.int32)
         missing = -len(words) % BLOCK  # zeros change no sum, and the length is part of the digest
         blocks = torch.nn.functional.pad(words, (0, missing)).view(-1, BLOCK).long()
-        sums = [(blocks * row).sum(1) + first for row, first in zip(self._rest, self._first, strict=True)]
-        return of([str(len(words)), torch.stack(sums) >> 32])
+        sums = [(self._rest * some).sum(2) + self._first for some in blocks.split(AT_ONCE)]  # all rows in one go
+        return of([str(len(words)), *(each >> 32 for each in sums)])
