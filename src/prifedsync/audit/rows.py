@@ -7,11 +7,12 @@ So here most records are such rows, and neighbouring data sets differ in one rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ..accounting import NoisySteps
 from ..engines import Cohort
 from ..fdp import Neighbours
 from ..local.job import LARGEST_HELPER
@@ -39,7 +40,7 @@ def check_rows(subject: Subject) -> tuple[Check, ...]:
     """How far one record moves the sum of hostile rows, and what one client's number of records does to another's sum."""
     dice = torch.Generator().manual_seed(0)
     worst = float(moved(subject, hostile_pairs(subject, TRIALS, dice)).max())
-    margin = subject.noisy.clip_margin
+    margin = everything(subject, SIZES[1]).clip_margin
     return (
         Check(
             "record removed from hostile rows", f"{worst:.10g} clip norms", f"at most 1·(1 + {margin:.3g})",
@@ -69,9 +70,16 @@ def moved(subject: Subject, pairs: Pairs) -> Tensor:
 
 def worlds(subject: Subject, data: list[Records], nominal: int) -> Cohort:
     """Clients who look at all their records in every step; `nominal` is the public number of records."""
-    steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
+    steps = everything(subject, nominal)
     jobs = [subject.job(f"world {i}", steps, nominal, neighbours=Neighbours.ADD_REMOVE) for i in range(len(data))]
     return subject.cohort(jobs, data, draws=AllKept())
+
+
+def everything(subject: Subject, nominal: int) -> NoisySteps:
+    """One step over all records, with the margin that so many of them need."""
+    steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
+    margin = subject.net.margin_for(steps, Neighbours.ADD_REMOVE)
+    return replace(steps, clip_margin=max(steps.clip_margin, margin))
 
 
 def _check_other_clients(subject: Subject, dice: torch.Generator) -> Check:
