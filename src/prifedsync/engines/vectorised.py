@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,13 @@ from .widths import cheapest_width, width_of
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
 COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 25.0, 0.6, 5e-3, 1e12
+
+
+class Shape(NamedTuple):
+    """Of the batches of all clients of one kind, from public numbers."""
+
+    width: int  # rows, padding included
+    sums: torch.dtype  # what clipped vectors are added up in
 
 
 class Vectorised(Cohort):
@@ -55,30 +63,28 @@ class Vectorised(Cohort):
 
     # ------------------------------------------------------------------ public shapes
 
-    def _program(self, clients: int, width: int, alike: Sequence[int], phase: Phase) -> Program:
-        """How clipped sums of so many clients and rows are taken; all of it follows from public numbers."""
+    def _program(self, kind: tuple[object, ...], clients: int, phase: Phase) -> Program:
+        """How the sums of so many clients of a kind are taken; all of it follows from public numbers."""
+        shape = self._shape(kind)
         if not phase.noisy:  # nothing is clipped
-            return Program(self.net.way, width, self.net.sum_dtype)
-        return self.net.program(clients, width, self._sums_in(alike))
+            return Program(self.net.way, shape.width, shape.sums)
+        return self.net.program(clients, shape.width, shape.sums)
 
-    def _sums_in(self, alike: Sequence[int]) -> torch.dtype:
-        """What clipped vectors are added up in: the most exact that one of these clients' plans asks for."""
-        fastest = self.net.sum_dtype
-        plans = [(job.noisy, job.plan.neighbours) for i in alike if (job := self.jobs[i]).plan and job.noisy]
-        asked = {sums_in(steps, neighbours, fastest) for steps, neighbours in plans}
-        return torch.float64 if torch.float64 in asked else fastest
-
-    def _width(self, kind: tuple[object, ...]) -> int:
-        """Rows of a batch on a host: never the realised number."""
-        if kind not in self._widths:
+    def _shape(self, kind: tuple[object, ...]) -> Shape:
+        """Of the batches of a kind, decided once for all who may take part."""
+        if kind not in self._shapes:
             alike = self._alike(kind)
             jobs = [self.jobs[i] for i in alike]
-            clients = min(len(jobs), self.chunk(alike))
-            self._widths[kind] = cheapest_width(jobs, clients, self.records_at_once())
-        return self._widths[kind]
+            at_once = self.records_at_once()
+            if self.streams:
+                width = width_of(jobs, at_once)
+            else:
+                width = cheapest_width(jobs, min(len(jobs), self.chunk(alike)), at_once)
+            self._shapes[kind] = Shape(width, _sums_in(jobs, self.net.sum_dtype))
+        return self._shapes[kind]
 
     @cached_property
-    def _widths(self) -> dict[tuple[object, ...], int]:
+    def _shapes(self) -> dict[tuple[object, ...], Shape]:
         return {}
 
     def _alike(self, kind: tuple[object, ...]) -> list[int]:
@@ -100,7 +106,7 @@ class Vectorised(Cohort):
             limit = self.performance.chunk or self._most_stacked(jobs)
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
             phase = jobs[0].upload if part == "upload" else jobs[0].kept
-            program = self._program(capacity, width_of(jobs, self.records_at_once()), alike, phase)
+            program = self._program(kind, capacity, phase)
             by_loop = program.way == "loop"
             replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             self._stacks[kind, part] = Stack(
@@ -207,8 +213,7 @@ class Vectorised(Cohort):
         private = self._phase(group, part).noisy
         clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
         clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
-        kind = self.kinds[group[0]]
-        program = self._program(len(group), self._width(kind), self._alike(kind), self._phase(group, part))
+        program = self._program(self.kinds[group[0]], len(group), self._phase(group, part))
         for low in range(0, max(len(p) for p in picked), program.width):
             here = [p[low : low + program.width] for p in picked]
             places, valid = _padded(here, self.offsets[group], program.width)
@@ -226,6 +231,12 @@ class Vectorised(Cohort):
         if sums is None:  # nobody's batch has a record in it
             sums = weights.new_zeros(len(group), self.net.count, dtype=torch.float64)
         return sums
+
+
+def _sums_in(jobs: Sequence[Job], fastest: torch.dtype) -> torch.dtype:
+    """The most exact that one of these plans asks for."""
+    asked = {sums_in(job.noisy, job.plan.neighbours, fastest) for job in jobs if job.plan and job.noisy}
+    return torch.float64 if torch.float64 in asked else fastest
 
 
 def _padded(picked: list[Tensor], offsets: Tensor, width: int) -> tuple[Tensor, Tensor]:
