@@ -14,13 +14,14 @@ from torch import Tensor
 
 from .. import run
 from ..engines.jobs import participation_of
-from ..local import Draws, SystemDraws
+from ..local import Draws
 from ..rules import Noised, Server
 from ..run import Prepared
 from ..sync import Refused, Uploads
 from . import statistics
 from .check import CHANCE, Check
 from .statistics import Event
+from .subject import another_key
 
 CLIENTS = 8
 ROUNDS = 200
@@ -45,7 +46,7 @@ def check_coins(prepared: Prepared, draws: Draws) -> Check:
     rate = participation_of(prepared.config)
     if rate >= 1:
         return Check("participation coin", "everybody, always", "everybody, always", True, _COIN)
-    both = (draws, SystemDraws())
+    both = (draws, another_key(draws))
     taken = np.stack([tosses(prepared, each, rate) for each in both])
     frequency = Event("a client in a round", int(taken.sum()), taken.size, rate)
     fair = np.concatenate([tosses(prepared, each, 0.5) for each in both])

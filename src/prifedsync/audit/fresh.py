@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from ..accounting import NoisySteps, OutputPerturbation, Sampling
-from ..local import Draws, Net, SystemDraws
+from ..local import Draws, Net
 from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check
 from .statistics import Law
-from .subject import PLAIN, Subject, far_below, fitted, glass, uploads
+from .subject import PLAIN, Subject, another_key, far_below, fitted, glass, uploads
 
 # also where a number that is cut to some bits or digits begins again
 ROUNDS = (*range(20), 100, 1000, 10_000, *(2**bits for bits in range(5, 21)))
@@ -69,7 +69,7 @@ def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
 
 
 def _draws_and_rounds(subject: Subject) -> list[tuple[Draws, int]]:
-    other = SystemDraws()
+    other = another_key(subject.draws)
     return [(subject.draws, round) for round in ROUNDS] + [(other, round) for round in SECOND_KEY]
 
 

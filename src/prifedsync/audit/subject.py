@@ -7,6 +7,7 @@ draw the same, and a key that is used twice shows, though an engine's own draws 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance, Reference, Vectorised
 from ..fdp import Neighbours
-from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser, streams
+from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser, SeededDraws, SystemDraws, streams
 from ..local.losses import regression
 from ..local.streams import Streams
 from ..rules import FedAvg, Rule
@@ -81,6 +82,11 @@ class Subject:
         augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
         net, draws = net or self.net, draws or Unbound(self.draws)
         return self.engine(net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance)
+
+
+def another_key(draws: Draws) -> Draws:
+    """Draws of the same kind under a key of their own."""
+    return SeededDraws(secrets.randbits(63)) if isinstance(draws, SeededDraws) else SystemDraws()
 
 
 def open_steps(mechanism: Mechanism, records: int) -> OpenSteps | None:
