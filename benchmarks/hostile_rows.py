@@ -1,6 +1,6 @@
 """Does a record's gradient depend on who else is in the batch? Which programs were taken, and a search for a movement.
 
-    python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--arithmetic tf32] [--trials 100000] [--threads N]
+    python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--arithmetic tf32] [--trials N] [--threads N] [--control]
 
 Writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile
 rows at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
@@ -30,12 +30,14 @@ from prifedsync.audit.subject import PLAIN, Subject
 from prifedsync.config import ModelConfig
 from prifedsync.engines import Vectorised
 from prifedsync.local import Net, SeededDraws, losses
+from prifedsync.local.programs import Program
 
 ARITHMETIC = {"cpu": ("float32", "float64"), "cuda": ("float32", "tf32", "bf16", "float64")}
 CLIENTS = (1, 2, 10)
 WIDTHS = (2, 5, 10, 16, 17, 30, 50, 64)
-CLIPS = (1e-7, 0.1, 1.0)
+CLIPS = {torch.float32: (1e-7, 0.1, 1.0), torch.float64: (1e-12, 1e-7, 1.0)}  # the first is in reach of rounding
 AT_ONCE = 100  # pairs
+UNCHECKED = 57  # rows
 
 
 def net_of(module, task, x, y, arithmetic, device):
@@ -75,6 +77,7 @@ def programs(device, every):
 
 def searched():
     """What is searched: nets small enough that rounding is all there is, of every kind of layer."""
+    torch.manual_seed(0)
     dice = torch.Generator().manual_seed(0)
     x = torch.randn(8, 30, generator=dice)
     yield "linear 30 → 1", nn.Linear(30, 1), "regression", x, torch.randn(8, generator=dice)
@@ -86,16 +89,24 @@ def searched():
         yield name, case.module(), case.task, *case.records(8, seed=1)
 
 
-def search(device, every, trials):
+def unchecked(net):
+    """The program as it would be without the probe: an odd number of rows, and nothing padded."""
+    net.program = lambda clients, width, sums=None: Program(net.way, UNCHECKED, sums or net.sum_dtype)
+
+
+def search(device, every, trials, control):
     """The furthest that one record moved a sum, in clip norms, and what was accounted for."""
     rows, each = [], list(searched())
     for arithmetic in every:
         for name, module, task, x, y in each:
             net = net_of(module, task, x, y, arithmetic, device)
+            if control:
+                unchecked(net)
             worst, margin, done = 0.0, 0.0, 0
             dice = torch.Generator().manual_seed(1)
             while done < trials / len(each):
-                clip = CLIPS[(done // AT_ONCE) % len(CLIPS)]
+                clips = CLIPS[net.dtype]
+                clip = clips[(done // AT_ONCE) % len(clips)]
                 steps = NoisySteps(noise_multiplier=1, records=SIZES[1], batch="full", local_steps=1, clip_norm=clip)
                 margin = net.margin_for(steps, Neighbours.ADD_REMOVE)
                 steps = NoisySteps(**{**vars(steps), "clip_margin": margin})
@@ -114,6 +125,7 @@ def main():
     parser.add_argument("--device", choices=ARITHMETIC, default="cpu")
     parser.add_argument("--arithmetic", default="", help="one alone; all by default")
     parser.add_argument("--trials", type=int, default=10**5, help="for each arithmetic")
+    parser.add_argument("--control", action="store_true", help="search without the probe: what is it worth?")
     parser.add_argument("--threads", type=int, default=0)
     asked = parser.parse_args()
     if asked.threads:
@@ -123,10 +135,17 @@ def main():
     found = {
         "device": where, "torch": torch.__version__, "threads": torch.get_num_threads(),
         "command": "python " + " ".join(["benchmarks/hostile_rows.py", *sys.argv[1:]]),
-        "programs": programs(asked.device, every), "search": search(asked.device, every, asked.trials),
+        "programs": programs(asked.device, every), "search": search(asked.device, every, asked.trials, asked.control),
     }  # fmt: skip
     asked.out.mkdir(parents=True, exist_ok=True)
-    name = "-".join(["invariance", asked.device, *filter(None, [asked.arithmetic]), str(torch.get_num_threads())])
+    name = "-".join(
+        [
+            "control" if asked.control else "invariance",
+            asked.device,
+            *filter(None, [asked.arithmetic]),
+            str(torch.get_num_threads()),
+        ]
+    )
     (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     taken = Counter(
         program for row in found["programs"] for program, count in row["programs"].items() for _ in range(count)
