@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Vectorised
-from prifedsync.local import Job, Net, Optimiser, losses
+from prifedsync.local import Job, Net, OpenSteps, Optimiser, losses
 from prifedsync.local.invariance import Probe, invariant, same_in_all_rows, treats_rows_alike
+from prifedsync.local.margins import OWN_SHARE
 from prifedsync.rules import FedAvg
 
 from ..engines.test_device import OnDevice
@@ -210,3 +211,141 @@ def test_a_margin_is_one_of_nominal_numbers():
         plan = PrivacyPlan(mechanism=needed, rounds=1, neighbours=Neighbours.ADD_REMOVE)
         Vectorised(net, [replace(nominal, plan=plan)], [(x, y)], FedAvg(), Chosen())  # is not refused
     assert len(margins) == 1
+
+
+# ------------------------------------------------------------------ attacks on the probe itself
+
+
+class Logarithm(nn.Module):
+    """Has no answer to records below −1: a probe that treats NaN as equal to NaN would see nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Linear(ENTRIES, HIDDEN)
+        self.head = nn.Linear(HIDDEN, 1)
+
+    def forward(self, x):
+        return self.head(self.hidden(torch.log1p(x)))
+
+
+def made(module, dtype=torch.float32, x=None, y=None, task="regression"):
+    x = torch.rand(4, ENTRIES, dtype=dtype) if x is None else x
+    y = torch.zeros(4, dtype=dtype) if y is None else y
+    return Net(module, losses.BY_TASK[task], x, y, dtype)
+
+
+def test_a_module_that_has_no_answer_to_most_made_up_records():
+    """log1p of made-up records was NaN everywhere, and unsafe programs passed: one record moved a sum by 15.4 C."""
+    torch.manual_seed(0)
+    net = made(Logarithm())
+    dice = torch.Generator().manual_seed(5)
+    x = torch.rand(7, ENTRIES, generator=dice)
+    probe = Probe(net.initial().expand(2, -1), x, torch.rand(7, generator=dice))
+    for width in (7, 15, 17, 33, 57):
+        program = net.program(2, width)
+        assert program.way == "loop" or same_in_all_rows(net, program, probe)
+
+
+def test_a_module_that_tells_nothing_is_taken_one_record_at_a_time():
+    """All made-up gradients are zero or NaN: nothing could have shown a difference."""
+
+    class Silent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(ENTRIES, 1)
+
+        def forward(self, x):
+            return self.inner(torch.where(x.abs() < 1e9, torch.nan, x))
+
+    net = made(Silent(), x=torch.full((4, ENTRIES), 1e10))
+    assert net.program(2, 16).way == "loop"
+
+
+class Averaged(nn.Module):
+    """Tokens, the mean of their rows, one linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 13)
+        self.head = nn.Linear(13, 3)
+
+    def forward(self, x):
+        return self.head(self.table(x).mean(1))
+
+
+def test_the_program_is_a_function_of_public_numbers():
+    """Replacing one of the first records changed the program, and with it a line of record.json, in 87 of 96 shapes."""
+
+    def programs(x, y):
+        torch.manual_seed(0)
+        net = Net(Averaged(), losses.classes, x, y, torch.float32)
+        return [net.program(clients, width) for clients in (1, 2) for width in (5, 9, 17, 50)]
+
+    y = torch.tensor([0, 1, 2, 0])
+    one = programs(torch.zeros(4, 7, dtype=torch.long), y)
+    other = programs(torch.full((4, 7), 31), y.flip(0))
+    assert one == other
+
+
+@pytest.mark.parametrize("name", ["one number a record", "a category among numbers", "comparisons alone"])
+def test_modules_that_made_up_records_do_not_suit(name):
+    """They ended in a traceback at the first step."""
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(3, 4)
+            self.inner = nn.Linear(ENTRIES, 1)
+
+        def forward(self, x):
+            if name == "one number a record":
+                return self.inner(x).squeeze(-1)
+            if name == "comparisons alone":
+                return self.inner((x > 0.5).to(x.dtype))
+            return self.inner(x) + self.table(x[:, 0].long()).sum(1, keepdim=True)
+
+    x = torch.rand(4, ENTRIES)
+    net = made(Odd(), x=x)
+    jobs = [job("a", 4, 1.0, Neighbours.REPLACE)]
+    assert torch.isfinite(sums_of(Vectorised, net, jobs, [(x, torch.zeros(4))])).all()
+
+
+@DTYPES
+def test_another_client_s_number_of_records_under_output_perturbation(dtype):
+    """There steps are open, and a stack was as wide as the client with most records: A's update told B's number."""
+    net = net_of(dtype)
+    x, y = hostile_rows(net, 50, 1.0, seed=1)
+    plan = PrivacyPlan(mechanism=OutputPerturbation(noise_multiplier=1.0), rounds=1, neighbours=Neighbours.ADD_REMOVE)
+    for seed in range(4):
+        crafted = hostile_rows(net, 2, 3e4, seed)
+        seen = []
+        for count in (49, 50):
+            sizes = {"a": 2, "b": count}
+            jobs = [
+                Job(client=name, plan=plan, optimiser=Optimiser(),
+                    open_steps=OpenSteps(records=size, batch="full", local_steps=1))
+                for name, size in sizes.items()
+            ]  # fmt: skip
+            cohort = Vectorised(net, jobs, [crafted, (x[:count], y[:count])], FedAvg(), Chosen())
+            groups = cohort.groups([0, 1])
+            assert [0] in groups
+            seen.append(cohort.batch_sums(0, 0, [0], net.initial()[None]))
+        assert torch.equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("clip", [1e-2, 1e-5, 1e-12])
+def test_factors_near_the_smallest_number_of_single_precision(clip):
+    """A record of entries about 3·10³⁸: its scaled gradient was subnormal, and up to 1.81 clip norms long at C = 10⁻⁵."""
+    module = nn.Linear(784, 10)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    with torch.no_grad():
+        module.bias[0] = 12.0  # the answer is right, and what comes back is small
+    net = Net(module, losses.classes, torch.rand(4, 784), torch.arange(4), torch.float32)
+    program = net.program(1, 1)._replace(sums=torch.float32)  # as on a GPU
+    for size in (3e38, 1e36, 1e30, 1e-30, 1e-38):
+        x = torch.zeros(1, 1, 784)
+        x[..., :3] = size
+        given = (x, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
+        total = net.clipped_sums(net.initial()[None], *given, torch.tensor([clip], dtype=torch.float64), {}, program)
+        assert total.double().norm() <= clip * (1 + OWN_SHARE["float32"])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
-from ..fdp import BadValue
+from ..fdp import BadValue, Neighbours
 from ..local import Draws, Job, Key, Net, behaviour, digests
 from ..local.augment import CHOICES, check, moves_from_uniforms
 from ..local.draws import VERSION
@@ -177,7 +177,9 @@ class Cohort(ABC):
     def kind(self, i: int) -> tuple[object, ...]:
         """Clients of one kind can be stacked."""
         job, steps = self.jobs[i], self.jobs[i].steps
-        return job.upload, job.kept, job.optimiser.name, steps.batch == "full"
+        # where the number of records is private and steps are open, a stack would be as wide as the largest client
+        alone = job.client if job.output and job.plan and job.plan.neighbours is Neighbours.ADD_REMOVE else ""
+        return job.upload, job.kept, job.optimiser.name, steps.batch == "full", alone
 
     @cached_property
     def kinds(self) -> list[tuple[object, ...]]:

@@ -192,11 +192,11 @@ class Stack:
         if compiles:
             with self.net.exact():
                 self._sums = compiled(self._sums_of, *self._sums_of_what(self._point(), 0))
-                if self.private and not self._treats_rows_alike():
-                    self._sums = self._sums_of  # which was found to, by `Net.program`
                 if not self.at_once:
                     # on zeros: every round begins anew
                     self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._updated_what())
+        if self.private and program.way != "loop" and (compiles or net.device.type == "cuda"):
+            self._choose_invariant(compiles)
 
     # ------------------------------------------------------------------ a round
 
@@ -367,8 +367,17 @@ class Stack:
         kept = ((words.long() & 0xFFFFFFFF) >= rate * 2**32).to(self.net.dtype)
         return kept / (1 - rate) if rate < 1 else kept
 
+    def _choose_invariant(self, compiles: bool) -> None:
+        """Take back what does not treat rows alike with the very tensors that will run: compiled sums, then all rows."""
+        if compiles and self._treats_rows_alike():
+            return
+        self._sums = self._sums_of
+        if not self._treats_rows_alike():
+            self.program = self.program._replace(way="loop")
+            self.replays = False
+
     def _treats_rows_alike(self) -> bool:
-        """Whether the compiled sums give a record the same bits in every row, tried with made-up records."""
+        """Whether these sums give a record the same bits in every row, tried with made-up records."""
         probe = invariance.made_up(self.net, self.capacity)
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
@@ -382,7 +391,8 @@ class Stack:
         try:
             self.x[:records] = probe.x[:records].to(self.x.dtype)
             self.y[:records] = probe.y[:records].to(self.y.dtype)
-            return invariance.sums_treat_rows_alike(sums, self.width, self.capacity, records)
+            with self.net.exact():
+                return invariance.sums_treat_rows_alike(sums, self.width, self.capacity, records)
         finally:
             self.x[:records], self.y[:records] = held
             self.weights.zero_()  # every round begins anew

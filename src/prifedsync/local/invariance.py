@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Sums = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 TRIED = 8  # records that visit every row
-FEW = 3  # of them, where a record has so many numbers that none can hide a difference
+FEW = 4  # of them, where a record has so many numbers that none can hide a difference
 MANY = 10**4  # parameters
 LARGE = 3e4  # entries of some of them: sums of large terms show every change of order
 WEIGHTS = (1.0, 30.0)  # how far from zero the weights of alternating clients are
@@ -42,9 +42,16 @@ class Probe(NamedTuple):
 def invariant(net: Net, clients: int, width: int, sums: torch.dtype) -> Program:
     """The first program for so many clients and records under which a record has the same bits in every row."""
     for program in _candidates(net.way, width, sums):
-        if program.way == "loop" or program.width == 1 or treats_rows_alike(net, program, clients):
+        if program.way == "loop" or program.width == 1 or _passes(net, program, clients):
             return program
     return Program("loop", width, sums)
+
+
+def _passes(net: Net, program: Program, clients: int) -> bool:
+    try:
+        return treats_rows_alike(net, program, clients)
+    except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return False  # a module of the user's may fail on made-up records in any way; one record at a time is left
 
 
 def _candidates(way: Way, width: int, sums: torch.dtype) -> list[Program]:
@@ -62,16 +69,22 @@ def _candidates(way: Way, width: int, sums: torch.dtype) -> list[Program]:
 
 def treats_rows_alike(net: Net, program: Program, clients: int) -> bool:
     """Whether every record has the same gradient, to the last bit, wherever it sits and whoever sits beside it."""
+    if not net.takes_made_up:
+        return False
     probe = made_up(net, clients, FEW if net.count >= MANY else TRIED)
     together = min(len(probe.x), program.width)
-    return all(
-        same_in_all_rows(net, program, probe._replace(x=x, y=y))
-        for x, y in zip(probe.x.split(together), probe.y.split(together), strict=True)
-    )
+    groups = zip(probe.x.split(together), probe.y.split(together), strict=True)
+    seen: list[list[Tensor]] = []
+    for x, y in groups:
+        gradients = same_in_all_rows(net, program, probe._replace(x=x, y=y))
+        if gradients is None:
+            return False
+        seen.append(gradients)
+    return all(tells(torch.cat(part, 1)) for part in zip(*seen, strict=True))
 
 
-def same_in_all_rows(net: Net, program: Program, probe: Probe) -> bool:
-    """The same for these records, of which there are no more than rows."""
+def same_in_all_rows(net: Net, program: Program, probe: Probe) -> list[Tensor] | None:
+    """What the gradients of these records are made of [C, R, …]; None if a record has two results."""
     clients = len(probe.weights)
     first: list[Tensor] | None = None
     for which in turns(len(probe.x), program.width, probe.x.device):
@@ -82,8 +95,17 @@ def same_in_all_rows(net: Net, program: Program, probe: Probe) -> bool:
         if first is None:
             first = [part[:, : len(probe.x)] for part in found]
         if not all(same(part, seen[:, which]) for part, seen in zip(found, first, strict=True)):
-            return False
-    return True
+            return None
+    return first
+
+
+def tells(part: Tensor) -> bool:
+    """Whether a difference could have shown: two records have numbers here that are not zero, and not the same."""
+    if not part.is_floating_point():
+        return True
+    rows = part.reshape(part.shape[0] * part.shape[1], -1)
+    useful = rows[torch.isfinite(rows).all(1) & (rows != 0).any(1)]
+    return bool((useful != useful[:1]).any())
 
 
 def turns(records: int, width: int, device: torch.device) -> Iterator[Tensor]:
@@ -99,20 +121,28 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 
 def made_up(net: Net, clients: int, count: int = TRIED) -> Probe:
-    """Records of the right shape, of which every other one has an answer that cancels; public, whatever the data."""
+    """Records and targets of the right shapes, at weights at which some of their answers cancel. All of it is public."""
     dice = torch.Generator().manual_seed(0)
-    like_x, like_y = net.examples
-    few = torch.arange(count) % len(like_x)
     weights = _weights(net, clients, dice)
-    if not like_x.is_floating_point():
-        order = torch.randperm(like_x[few].numel(), generator=dice)
-        tokens = like_x[few].flatten()[order].reshape(count, *like_x.shape[1:])
-        return Probe(weights, tokens.to(net.device), _targets(net, like_y[few], weights[0], tokens))
-    x = torch.randn(count, *like_x.shape[1:], generator=dice, dtype=torch.float64)
-    x[1::2] *= LARGE
-    x = x.to(net.device, net.dtype)
-    x[::2] = _cancelling(net, weights[0], x[::2])
-    return Probe(weights, x, _targets(net, like_y[few], weights[0], x))
+    x = records_like(net.examples[0], net.tokens, count).to(net.device)
+    if x.is_floating_point():
+        x = x.to(net.dtype)
+        cancels = torch.arange(count) % 2 == 0
+        x[cancels] = _cancelling(net, weights[0], x[cancels])
+    return Probe(weights, x, _targets(net, net.examples[1], weights[0], x, dice))
+
+
+def records_like(like: Tensor, tokens: int, count: int) -> Tensor:
+    """Made-up records of this shape and kind: any numbers, numbers in [0, 1], large ones, and again in [0, 1]."""
+    dice = torch.Generator().manual_seed(1)
+    shape = (count, *like.shape[1:])
+    if not like.is_floating_point():
+        return torch.randint(0, tokens, shape, generator=dice).to(like.dtype)
+    x = torch.rand(shape, generator=dice, dtype=torch.float64)
+    normal = torch.randn(shape, generator=dice, dtype=torch.float64)
+    x[::4] = normal[::4]
+    x[2::4] = LARGE * normal[2::4]
+    return x
 
 
 def _weights(net: Net, clients: int, dice: torch.Generator) -> Tensor:
@@ -126,22 +156,29 @@ def _cancelling(net: Net, weights: Tensor, x: Tensor) -> Tensor:
     """Records moved along the gradient until the model's first answer is nearly zero: a large sum of terms that cancel."""
     for _ in range(2):
         given = x.detach().requires_grad_()
-        first = net.outputs(weights, given).flatten(1)[:, 0]
-        (slope,) = torch.autograd.grad(first.sum(), given)
+        first = net.outputs(weights, given).reshape(len(x), -1)[:, 0]
+        if not first.requires_grad:
+            return x
+        (slope,) = torch.autograd.grad(first.sum(), given, allow_unused=True, materialize_grads=True)
         steepness = slope.flatten(1).square().sum(1)
         step = torch.where(steepness > 0, first / steepness, 0.0)
-        x = x - step.detach().reshape(-1, *[1] * (x.dim() - 1)) * slope
-    return torch.nan_to_num(x)
+        moved = x - step.detach().reshape(-1, *[1] * (x.dim() - 1)) * slope
+        x = torch.where(torch.isfinite(moved), moved, x)
+    return x
 
 
-def _targets(net: Net, like: Tensor, weights: Tensor, x: Tensor) -> Tensor:
-    """Labels as they come; numbers that the model answers itself, so that what is left of a residual is rounding."""
+def _targets(net: Net, like: Tensor, weights: Tensor, x: Tensor, dice: torch.Generator) -> Tensor:
+    """Random labels; numbers of which every other one is the model's own answer: what is left of it is rounding."""
+    answers = net.outputs(weights, x).detach().reshape(len(x), -1)
+    shape = (len(x), *like.shape[1:])
     if not like.is_floating_point():
-        return like.to(net.device)
-    answers = net.outputs(weights, x.to(net.device)).detach()
-    if answers.numel() == like.numel():
-        return answers.reshape(like.shape).to(net.dtype)
-    return like.to(net.device, net.dtype)
+        classes = max(2, answers.shape[1])
+        return torch.randint(0, classes, shape, generator=dice).to(net.device, like.dtype)
+    y = torch.rand(shape, generator=dice).to(net.device, net.dtype)
+    if answers.numel() == y.numel():
+        own = torch.arange(len(x), device=net.device) % 2 == 0
+        y[own] = torch.nan_to_num(answers).reshape(shape).to(net.dtype)[own]
+    return y
 
 
 def sums_treat_rows_alike(sums: Sums, width: int, seats: int, records: int) -> bool:

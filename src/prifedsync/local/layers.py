@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+SMALLEST_FACTOR = 2.0**-100  # of a product in single precision; subnormal numbers begin at 2⁻¹²⁶
 ALIGNED = 8  # rows of patches on a GPU come in multiples of this
 
 
@@ -43,6 +44,12 @@ def scaled(values: Tensor, scale: Tensor) -> Tensor:
     """Each record times its scale; with scale 0 it is exactly zero, even where the record is not finite."""
     by_record = scale.reshape(-1, *[1] * (values.dim() - 1))
     return torch.where(by_record > 0, values, 0.0).to(scale.dtype).mul_(by_record)
+
+
+def _normal(values: Tensor) -> Tensor:
+    """Records that are nothing but numbers near the smallest of single precision become zero: those have lost digits."""
+    largest = values.abs().amax(1, keepdim=True)
+    return torch.where(largest >= SMALLEST_FACTOR, values, 0.0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,11 @@ class Outer:
 
     def total(self, scale: Tensor) -> Tensor:
         finite_a = torch.where(scale.unsqueeze(1) > 0, self.a, 0.0).to(scale.dtype)
-        return scaled(self.d, scale).T @ finite_a
+        scaled_d = scaled(self.d, scale)
+        if scale.dtype != torch.float64:
+            finite_a = _normal(finite_a)
+            scaled_d = _normal(scaled_d)
+        return scaled_d.T @ finite_a
 
 
 @dataclass(frozen=True)

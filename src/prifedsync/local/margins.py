@@ -54,6 +54,8 @@ def pieces(steps: NoisySteps, neighbours: Neighbours) -> int:
 
 def sums_in(steps: NoisySteps, neighbours: Neighbours, fastest: torch.dtype) -> torch.dtype:
     """What the clipped vectors of a step are added up in; `fastest` is what the device prefers."""
+    if neighbours is Neighbours.ADD_REMOVE:  # how many there really are is not known
+        return torch.float64
     few = pieces(steps, neighbours) <= MOST_PIECES
     return fastest if few else torch.float64
 

@@ -88,6 +88,7 @@ class Net:
             remedy = "its forward must take [n, …] and give [n, outputs], also in double precision"
             raise BadValue("model", type(module).__name__, said, remedy) from error
         self.examples = probe_x.cpu(), probe_y.cpu()
+        self.takes_made_up = self._answers_made_up()
         one_by_one = torch.device(device).type == "cpu" and self.count >= LARGE
         self.way, self.why = self._choose(probe_x.cpu(), probe_y.cpu(), way, one_by_one)
         self.module.to(device=device, dtype=dtype)
@@ -256,8 +257,8 @@ class Net:
         """All that the gradients of single records are made of, [C, B, …] each: what the invariance probe compares."""
 
         def one_client(flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> tuple[Tensor, ...]:
-            gradients = self._gradients(program, flat, x, y, masks)
-            return tuple(part for each in gradients for part in each.parts())
+            gradients = zip(self.names, self._gradients(program, flat, x, y, masks), strict=True)
+            return tuple(part for name, each in gradients if self._uses[name] for part in each.parts())
 
         return list(_over_clients(one_client, flat, x, y, masks))
 
@@ -432,6 +433,22 @@ class Net:
         shapes = {name: shape for name, (_, shape) in self.dropouts.items()}
         one = torch.ones((), dtype=self.dtype, device=self.device)
         return {name: one.expand(clients, width, *shape) for name, shape in shapes.items()}
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens all tables have; two where there is none."""
+        tables = [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+        return min((table.num_embeddings for table in tables), default=2)
+
+    def _answers_made_up(self) -> bool:
+        """Whether the module can be tried on made-up records; a GPU would not survive a token outside its table."""
+        x = invariance.records_like(self.examples[0], self.tokens, invariance.TRIED)
+        try:
+            with torch.no_grad():
+                functional_call(self.module, self.named(self._off_zero()), (x,))
+        except Exception:  # a module of the user's may fail in any way
+            return False
+        return True
 
     def _no_masks(self, x: Tensor) -> Masks:
         return {name: x.new_ones(len(x), *shape, dtype=torch.float64) for name, (_, shape) in self.dropouts.items()}
