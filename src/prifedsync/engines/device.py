@@ -381,7 +381,7 @@ class Stack:
         probe = invariance.made_up(self.net, self.capacity)
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
-        self._seat(self.weights, probe.weights)
+        self._at(probe.weights, self.first)
         _, _, point, _, _, clip, *lots = self._sums_of_what(self._point(), 0)
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
