@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 
 from ..accounting import Neighbours, NoisySteps, Sampling
+from .batches import expected_size
 
 Arithmetic = Literal["float64", "float32", "tf32", "bf16"]  # the last two are of products only; weights are singles then
 CLIP_MARGIN = 1e-6  # where norms and sums are doubles; covers nets of 10⁹ parameters and sums of 60,000 records
@@ -24,7 +25,7 @@ MOST_PIECES = 4  # of single precision in one step; larger sums are doubles
 OWN_SHARE = {"float32": 1e-6, "tf32": 1e-3, "bf16": 1e-3}  # tf32 and bf16: two factors of 11 bits, (1 + 2⁻¹¹)² − 1
 # Two sums of 64 vectors in single precision, 2·64²·u. Tensor cores cut off instead of rounding: their u is 2⁻²³.
 ONE_PIECE = {"float32": 5e-4, "tf32": 1e-3, "bf16": 1e-3}
-TAIL = 100 * math.log(2)  # a Poisson batch exceeds its bound with probability 2⁻¹⁰⁰, as likely as guessing a key
+TAIL = 100 * math.log(2)  # a Poisson batch exceeds its bound with probability 2⁻¹⁰⁰ in a step
 
 
 def most_summed(steps: NoisySteps, neighbours: Neighbours) -> int:
@@ -35,14 +36,10 @@ def most_summed(steps: NoisySteps, neighbours: Neighbours) -> int:
     if steps.rate >= 1:
         return present
     if steps.sampling is Sampling.FIXED:
-        return expected_batch(steps)
+        return expected_size(steps)
     mean = steps.rate * present
     beyond = TAIL / 3 + math.sqrt(TAIL**2 / 9 + 2 * TAIL * mean)  # Bernstein's inequality
     return min(present, math.ceil(mean + beyond))
-
-
-def expected_batch(steps: NoisySteps) -> int:
-    return steps.records if steps.batch == "full" else steps.batch
 
 
 def pieces(steps: NoisySteps, neighbours: Neighbours) -> int:
