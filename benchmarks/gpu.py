@@ -75,7 +75,7 @@ def roofline() -> dict[str, Any]:
             with stack.net.exact():
                 stack.step.zero_()
                 with FlopCounterMode(display=False) as counter:
-                    stack._sums_of(*stack._sums_of_what(stack._point(), 0))
+                    stack._sums_of(*stack._sum_arguments(stack._point(), 0))
                 stack._one_step()
                 with profile(activities=[ProfilerActivity.CUDA]) as seen:
                     for _ in range(STEPS):

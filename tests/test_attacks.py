@@ -12,10 +12,10 @@ import prifedsync
 from prifedsync import run
 from prifedsync.config import load
 from prifedsync.engines import scoring
-from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.fdp import BadValue
 from prifedsync.local import Key, Net, SeededDraws, losses
 from prifedsync.local.draws import BLOCK
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 OWN = {"rounds": 2, "data": {"classes": 2, "test_fraction": 0}, "privacy": {"noise_multiplier": 2.0}}
 

@@ -23,7 +23,7 @@ from prifedsync.config import (
     preset_names,
     to_toml,
 )
-from prifedsync.fdp.values import BadValue
+from prifedsync.values import BadValue
 
 SECTIONS = [thing for thing in vars(room).values() if isinstance(thing, type) and is_dataclass(thing)]
 TABLES = {"data", "model", "local", "rule", "privacy", "performance"}

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from prifedsync import named
-from prifedsync.fdp.values import BadValue
+from prifedsync.values import BadValue
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_function_gets_what_it_takes(folder):
 
 def test_a_refusal_of_the_function_s_own_comes_through(folder):
     (folder / "named_refuses.py").write_text(
-        "from prifedsync.fdp.values import BadValue\ndef f(): raise BadValue('rows', 3, 'must be 4')\n"
+        "from prifedsync.values import BadValue\ndef f(): raise BadValue('rows', 3, 'must be 4')\n"
     )
     with pytest.raises(BadValue, match=r"^rows = 3 must be 4$"):
         named.call("f", "named_refuses:f")

@@ -8,8 +8,8 @@ from prifedsync.accounting.statement import Statement
 from prifedsync.config import load
 from prifedsync.data import Client, Federation
 from prifedsync.data import load as load_records
-from prifedsync.fdp import BadValue
 from prifedsync.run import RoundDone, prepare, resume, train
+from prifedsync.values import BadValue
 
 SPLIT = (
     "rounds=3", "data.clients=6", "data.partition=dirichlet", "data.records_per_client=300", "compare=[]",

@@ -9,8 +9,8 @@ from itertools import pairwise
 import matplotlib.colors
 import pytest
 
-from prifedsync.fdp import BadValue
 from prifedsync.report.partition import COLOURS, GREY, OTHERS, Bar, draw, figure, shown_labels, spaced
+from prifedsync.values import BadValue
 from tests.test_cli import call
 
 SPLIT = ["--set", "data.partition=dirichlet", "--set", "data.records_per_client=100", "--set", "data.clients=30",

@@ -21,9 +21,9 @@ from prifedsync import run
 from prifedsync.accounting.statement import Statement
 from prifedsync.config import load, to_toml
 from prifedsync.engines import Vectorised
-from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.fdp import BadValue
 from prifedsync.record import NO_GUARANTEE, SCORES_LEAK, SIMULATION, RunRecord
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 SMALL = ("data.clients=3", "rounds=4", "compare=[]", "performance.checkpoint_seconds=0")
 # the paper's recipe carries Adam's state and a pushed helper, and skips clients: the most there is to lose

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from prifedsync.fdp import BadValue
 from prifedsync.rules import FedAvg, Interpolate, Noised, Numbers, Server
 from prifedsync.sync import Refused, Sent, Synchronisation, Uploads, synchronise
+from prifedsync.values import BadValue
 
 
 class Adding:

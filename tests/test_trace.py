@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from prifedsync.config import load
-from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.fdp import BadValue
 from prifedsync.run import resume, trace, train
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 FEW = ("rounds=5", "data.clients=3", "performance.checkpoint_seconds=0", "compare=[]")
 

@@ -119,8 +119,8 @@ def curve(
     """The trade-off curve of a plan as a picture."""
     from .accounting import paper
     from .accounting.statement import up
-    from .fdp import BadValue
     from .report.curve import draw, lines
+    from .values import BadValue
 
     if out.suffix not in (".png", ".html"):
         raise BadValue("out", out, "must end in .png or .html")
@@ -159,7 +159,7 @@ def plan(
 ) -> None:
     """What each client needs to meet a target, and who cannot."""
     from .accounting.planning import answer, rare_events, read_sizes, together
-    from .fdp import BadValue
+    from .values import BadValue
 
     target = _target(target_epsilon, target_mu, target_advantage, delta)
     if (records is None) == (sizes is None):
@@ -206,7 +206,7 @@ def train(
 ) -> None:
     """Train over all clients' records, privately, and say what it cost."""
     from .config import load, to_toml
-    from .fdp import BadValue
+    from .values import BadValue
 
     if resume is not None:
         if source is not None or overrides or data is not None or out is not None or device is not None or show_config:
@@ -216,7 +216,7 @@ def train(
         if show_config:
             print(to_toml(config, documented=True), end="")
             return
-    from . import run
+    from . import files, run
     from .terminal import View, print_record
 
     folder = resume or out or _run_folder(source)
@@ -230,7 +230,7 @@ def train(
             print(folder if quiet else f"{folder} is finished; its record is {finished.path}")
         return
     except KeyboardInterrupt:
-        how = f"; resume with --resume {folder}" if (folder / run.CONFIG).is_file() else ""
+        how = f"; resume with --resume {folder}" if (folder / files.CONFIG).is_file() else ""
         print(f"prifedsync: interrupted{how}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
@@ -262,7 +262,7 @@ def partition(
 ) -> None:
     """Who has what: each client's numbers of records and of labels, before anything is trained."""
     from .config import PUBLIC, load
-    from .fdp import BadValue
+    from .values import BadValue
 
     if out is not None and out.suffix != ".png":
         raise BadValue("out", out, "must end in .png")
@@ -304,8 +304,8 @@ def reproduce(
     from .experiments.declared import TABLES
     from .experiments.running import Runs
     from .experiments.tables import Asked
-    from .fdp import BadValue
     from .terminal import View, print_table
+    from .values import BadValue
 
     numbers = None if rows is None else _counts("rows", rows)
     if numbers is not None and what not in TABLES:
@@ -371,7 +371,7 @@ def bench(
 
     Presets: mnist-paper (the default), cifar-paper, pfl-cifar10, mlp, general.
     """
-    from .fdp import BadValue
+    from .values import BadValue
 
     counts = () if clients is None else _counts("clients", clients)
     if out is not None and out.exists() and not out.is_dir():
@@ -394,7 +394,7 @@ def bench(
 
 def _counts(name: str, text: str) -> tuple[int, ...]:
     """10,100,1000 as numbers."""
-    from .fdp import BadValue
+    from .values import BadValue
 
     try:
         return tuple(int(each) for each in text.split(","))
@@ -482,7 +482,7 @@ def _progress(items: Collection[tuple[str, int]], what: str, shown: bool) -> Ite
 
 def _target(epsilon: float | None, mu: float | None, advantage: float | None, delta: float) -> Target:
     from .accounting import Target
-    from .fdp import BadValue
+    from .values import BadValue
 
     given = {"epsilon": epsilon, "mu": mu, "advantage": advantage}
     chosen = [(kind, value) for kind, value in given.items() if value is not None]
@@ -505,7 +505,7 @@ def _plan(
     neighbours: str,
 ) -> PrivacyPlan:
     from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
-    from .fdp import BadValue
+    from .values import BadValue
 
     try:
         size: int | Literal["full"] = "full" if batch == "full" else int(batch)
@@ -684,7 +684,7 @@ def _frequent(client: Counted) -> str:
 
 def _check_words(words: Iterable[str]) -> None:
     """Refuse what is not UTF-8: it could be neither printed nor written into a config."""
-    from .fdp import BadValue
+    from .values import BadValue
 
     for word in words:
         try:
@@ -703,7 +703,7 @@ def _out_of_memory(error: Exception) -> bool:
 
 def main() -> None:
     """Run a command; bad input is one line and exit status 2, an interruption 130."""
-    from .fdp.values import BadValue
+    from .values import BadValue
 
     command = typer.main.get_command(app)
     try:

@@ -25,7 +25,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from .accounting.mechanisms import CLIP_REMEDY, LEAST_CLIP, MOST_CLIP, MOST_RECORDS, MOST_STEPS
 from .fdp.constructors import LEAST_NOISE, MOST_NOISE
-from .fdp.values import BadValue
+from .values import BadValue
 
 PRESETS = resources.files(__package__) / "presets"
 DEFAULT_PRESET = "digits"

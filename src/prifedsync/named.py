@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .fdp.values import BadValue
+from .values import BadValue
 
 FORM = 'write "module:function" or "folder/file.py:function"'
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
 from .accounting.statement import Numbers, Statement
-from .fdp import BadValue
+from .values import BadValue
 
 SCHEMA_VERSION = 1
 SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"

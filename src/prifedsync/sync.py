@@ -8,9 +8,8 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from .fdp import BadValue
-from .fdp.values import number, whole
 from .rules import Noised, Rule, Server, Unprotected
+from .values import BadValue, number, whole
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from .accounting.progress import WorstEpsilon
 from .accounting.statement import up
+from .events import RoundDone, Working
 from .record import KEPT, SIMULATION, RunRecord
-from .run import RoundDone, Working
 
 if TYPE_CHECKING:
     from .audit import StepAudit

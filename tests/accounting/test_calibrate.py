@@ -3,7 +3,7 @@
 import pytest
 
 from prifedsync.accounting import CannotMeet, Neighbours, Sampling, Target, calibrated
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 from .plans import plan_of
 

@@ -10,7 +10,8 @@ from prifedsync.accounting import (
     Target,
     calibrated,
 )
-from prifedsync.fdp import BadValue, compose, gaussian, participating, poisson_gaussian
+from prifedsync.fdp import compose, gaussian, participating, poisson_gaussian
+from prifedsync.values import BadValue
 
 from .plans import plan_of
 

@@ -13,7 +13,8 @@ from prifedsync.accounting import (
     strong,
     weak,
 )
-from prifedsync.fdp import Answer, BadValue, compose, fixed_size, gaussian, laplace, participating, poisson_gaussian
+from prifedsync.fdp import Answer, compose, fixed_size, gaussian, laplace, participating, poisson_gaussian
+from prifedsync.values import BadValue
 
 
 def steps(**changed):

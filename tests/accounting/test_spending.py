@@ -12,7 +12,8 @@ from prifedsync.accounting import (
     PrivacyPlan,
     RenyiFilter,
 )
-from prifedsync.fdp import BadValue, Neighbours, compose, fixed_size, gaussian, laplace, poisson_gaussian
+from prifedsync.fdp import Neighbours, compose, fixed_size, gaussian, laplace, poisson_gaussian
+from prifedsync.values import BadValue
 
 PLAN = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=2.0, records=100, batch=10, local_steps=2), rounds=3)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import Statement, down, percent_up, up
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 
 @given(st.floats(1e-310, 1e300), st.integers(1, 8))

@@ -26,11 +26,11 @@ from prifedsync.audit.stack import check_stack
 from prifedsync.audit.subject import Subject
 from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised, device, vectorised
-from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.fdp import Neighbours
 from prifedsync.fdp.constructors import LEAST_NOISE
 from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, losses, streams
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.run.checkpoint import Checkpoint
 
 from ..audit.test_device import OnDevice
 

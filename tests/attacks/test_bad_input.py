@@ -20,9 +20,9 @@ from prifedsync.accounting import NoisySteps, OutputPerturbation
 from prifedsync.accounting.mechanisms import LEAST_CLIP, MOST_CLIP, MOST_RECORDS
 from prifedsync.cli import main
 from prifedsync.config import from_mapping, load
-from prifedsync.fdp import BadValue
 from prifedsync.fdp.constructors import LEAST_NOISE, MOST_NOISE
 from prifedsync.local import noise
+from prifedsync.values import BadValue
 
 QUICK = ["--quiet", "--set", "rounds=1", "--set", "compare=[]"]
 OWN = ["--set", "data.classes=2", "--set", "model.features=none", "--data", "records", "--out", "run", *QUICK]

@@ -13,7 +13,7 @@ import torch
 
 from prifedsync import run
 from prifedsync.engines.store import Store
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 from .test_crashes import clients, config, outcome
 

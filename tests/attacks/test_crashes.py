@@ -24,8 +24,8 @@ import pytest
 import torch
 
 from prifedsync import run
-from prifedsync.fdp import BadValue
 from prifedsync.record import RunRecord
+from prifedsync.values import BadValue
 
 STRIDE = int(os.environ.get("PRIFEDSYNC_CRASH_STRIDE", "11"))
 KILLED = 42  # exit status of a process that ended in the middle of its run

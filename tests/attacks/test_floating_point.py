@@ -12,7 +12,7 @@ from torch import nn
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Vectorised
-from prifedsync.local import Job, Net, OpenSteps, Optimiser, losses
+from prifedsync.local import Job, Net, Optimiser, UnnoisedSteps, losses
 from prifedsync.local.invariance import Probe, invariant, same_in_all_rows, treats_rows_alike
 from prifedsync.local.margins import OWN_SHARE
 from prifedsync.rules import FedAvg
@@ -323,7 +323,7 @@ def test_another_client_s_number_of_records_under_output_perturbation(dtype):
             sizes = {"a": 2, "b": count}
             jobs = [
                 Job(client=name, plan=plan, optimiser=Optimiser(),
-                    open_steps=OpenSteps(records=size, batch="full", local_steps=1))
+                    unnoised_steps=UnnoisedSteps(records=size, batch="full", local_steps=1))
                 for name, size in sizes.items()
             ]  # fmt: skip
             cohort = Vectorised(net, jobs, [crafted, (x[:count], y[:count])], FedAvg(), Chosen())

@@ -10,10 +10,10 @@ import torch
 from safetensors import safe_open
 
 import prifedsync
-from prifedsync import run
+from prifedsync import files, run
 from prifedsync.engines import Vectorised, vectorised
-from prifedsync.rules import Noised, OnlyHere, Unprotected
-from prifedsync.run import RoundDone
+from prifedsync.rules import LocalOnly, Noised, Unprotected
+from prifedsync.run import RoundDone, recording, training
 
 ROUNDS = 12
 LINE = {"round", "participants", "personal", "released"}
@@ -125,7 +125,7 @@ def test_a_run_writes_nothing_that_is_not_on_the_list(kind, tmp_path):
         assert line["participants"] == 2
         assert line["personal"] == line["released"] == NO_SCORE
     prepared = run.prepare(prifedsync.config.from_mapping(config_of(kind)), clients(neighbour=False))
-    sentences = {run._publishing(prepared, mark(None)) for mark in (Noised, Unprotected, OnlyHere)}
+    sentences = {recording._publishing(prepared, mark(None)) for mark in (Noised, Unprotected, LocalOnly)}
     for metadata, shapes, _ in left.heads.values():
         assert set(metadata) == METADATA
         assert metadata["publishing"] in sentences
@@ -138,7 +138,7 @@ def test_a_run_writes_nothing_that_is_not_on_the_list(kind, tmp_path):
 def test_the_realised_batch_size_in_the_log(tmp_path, monkeypatch):
     """Given its size, a Poisson batch is one of fixed size: the amplification is another."""
     choose = vectorised.choose
-    append = run._Log.append
+    append = files.RoundLog.append
     sizes = []
 
     def noting(*given):
@@ -150,13 +150,13 @@ def test_the_realised_batch_size_in_the_log(tmp_path, monkeypatch):
         append(self, line | {"batch": sizes[-1]})
 
     monkeypatch.setattr(vectorised, "choose", noting)
-    monkeypatch.setattr(run._Log, "append", with_size)
+    monkeypatch.setattr(files.RoundLog, "append", with_size)
     assert "lines" in differences("noisy steps", tmp_path)
 
 
 def test_a_sum_of_private_labels_in_a_models_metadata(tmp_path, monkeypatch):
     """A model that may be published carries a number about the records, without noise."""
-    save = run.save
+    save = recording.save
     started = Vectorised.__init__
     sums = []
 
@@ -168,17 +168,17 @@ def test_a_sum_of_private_labels_in_a_models_metadata(tmp_path, monkeypatch):
         return save(tensors, metadata | {"labels": str(sums[-1])})
 
     monkeypatch.setattr(Vectorised, "__init__", starting)
-    monkeypatch.setattr(run, "save", with_sum)
+    monkeypatch.setattr(recording, "save", with_sum)
     assert differences("noisy steps", tmp_path) == {"heads"}
 
 
 def test_a_count_of_records_in_the_record(tmp_path, monkeypatch):
     """The record states a mean of private labels among its public numbers."""
-    right = run._record
+    right = training.record_of
 
     def with_mean(prepared, *given):
         labels = torch.cat([client.train.y for client in prepared.federation.clients])
         return dataclasses.replace(right(prepared, *given), device=f"cpu {labels.float().mean()}")
 
-    monkeypatch.setattr(run, "_record", with_mean)
+    monkeypatch.setattr(training, "record_of", with_mean)
     assert differences("noisy steps", tmp_path) == {"record"}

@@ -17,10 +17,11 @@ import prifedsync
 from prifedsync import run
 from prifedsync.config import load, to_toml
 from prifedsync.engines import Cohort, Reference, Vectorised
-from prifedsync.engines.checkpoint import _canonical, checksum
-from prifedsync.fdp import BadValue
+from prifedsync.files import checksum
 from prifedsync.local import SystemDraws
 from prifedsync.rules import Attentive, FedAvg
+from prifedsync.run.checkpoint import _canonical
+from prifedsync.values import BadValue
 
 from ..engines.settings import MLP, jobs_of, net_of, records_of
 

@@ -23,12 +23,13 @@ from prifedsync.audit.sensitivity import check_sensitivity
 from prifedsync.audit.subject import Subject
 from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised, vectorised
-from prifedsync.fdp import BadValue, Neighbours
+from prifedsync.fdp import Neighbours
 from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, layers, losses, noise, perturbation
 from prifedsync.local import net as net_module
 from prifedsync.local.augment import crop_flip
 from prifedsync.local.batches import choose
 from prifedsync.local.draws import SystemDraws
+from prifedsync.values import BadValue
 
 SGD = Optimiser()
 AUGMENT = {True: "crop-flip", False: "none"}

@@ -14,9 +14,9 @@ from prifedsync.bench.rivals import opacus, optimiser_of, plain
 from prifedsync.bench.timing import Spread, Variant, take_turns
 from prifedsync.cli import main
 from prifedsync.config import LocalConfig
-from prifedsync.fdp import BadValue
 from prifedsync.report.bench import draw
 from prifedsync.run import prepare
+from prifedsync.values import BadValue
 
 RATIOS = {  # field → the quotient it is
     "private_over_nonprivate": ("iteration_ms", "nonprivate_ms"),

@@ -5,7 +5,7 @@ import pytest
 
 from prifedsync.config import DataConfig
 from prifedsync.data import load
-from prifedsync.fdp.values import BadValue
+from prifedsync.values import BadValue
 
 GOOD = "age,size,label\n1,2,0\n3,4,1\n"
 

@@ -26,7 +26,7 @@ from prifedsync.config import load as config_of
 from prifedsync.data import download, load
 from prifedsync.data.download import Remote, fetch
 from prifedsync.data.images import BINARY, IDX, IMAGES
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 from .test_images import TEST, TRAIN, coloured, grey, idx
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prifedsync.data import Client, Federation, Records, Task, check
-from prifedsync.fdp.values import BadValue
+from prifedsync.values import BadValue
 
 
 def records(n=3, shape=(2,), dtype=torch.float32, labels=None):

@@ -6,7 +6,7 @@ import torch
 
 from prifedsync.config import DataConfig
 from prifedsync.data import Client, Federation, Records, Task, given, load
-from prifedsync.fdp.values import BadValue
+from prifedsync.values import BadValue
 
 SOURCE = """
 import numpy as np

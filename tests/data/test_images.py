@@ -12,7 +12,7 @@ import torch
 from prifedsync.config import load as config_of
 from prifedsync.data import load
 from prifedsync.data.images import BINARY, IDX
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 TRAIN, TEST = 80, 60
 

@@ -12,7 +12,7 @@ from prifedsync.config import DataConfig
 from prifedsync.data import Records, Task, check, load
 from prifedsync.data.dirichlet import Law, by_label, dirichlet
 from prifedsync.data.partition import deal, divided, federated, held_out, iid, quantity, shards, taken
-from prifedsync.fdp import BadValue
+from prifedsync.values import BadValue
 
 
 def numbered(n, labels=None):

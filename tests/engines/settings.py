@@ -7,7 +7,7 @@ import torch
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
-from prifedsync.local import CLIP_MARGIN, Job, Key, Net, OpenSteps, Optimiser, RecordedDraws, SeededDraws, losses
+from prifedsync.local import CLIP_MARGIN, Job, Key, Net, Optimiser, RecordedDraws, SeededDraws, UnnoisedSteps, losses
 from prifedsync.rules import (
     APFL,
     Alone,
@@ -53,8 +53,8 @@ def private(
 
 def unnoised(client, records, *, plan=None, batch=3, local_steps=2, optimiser=None, **job):
     """A job whose steps are open: without a plan, or with one about its output."""
-    steps = OpenSteps(records=records, batch=batch if batch == "full" else min(batch, records), local_steps=local_steps)
-    return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), open_steps=steps, **job)
+    steps = UnnoisedSteps(records=records, batch=batch if batch == "full" else min(batch, records), local_steps=local_steps)
+    return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), unnoised_steps=steps, **job)
 
 
 def perturbing(noise="gaussian", rounds=3, noise_multiplier=0.5, clip_norm=0.3):

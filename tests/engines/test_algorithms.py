@@ -180,10 +180,10 @@ def test_output_perturbation_releases_one_clipped_and_noised_change(kind, noise)
     """From the helper, which is nowhere near zero; clipped in L2, or in L1 for Laplace noise."""
     case, records = CASES["mlp"], [CASES["mlp"].records(6, seed=10)]
     tape, options = RecordedDraws(SeededDraws(3)), {"batch": "full", "local_steps": 3}
-    open_steps = run(kind, net_of(case), [unnoised("a", 6, **options)], records, SeededDraws(3), rounds=1)
+    unnoised_steps = run(kind, net_of(case), [unnoised("a", 6, **options)], records, SeededDraws(3), rounds=1)
     private_steps = run(kind, net_of(case), [unnoised("a", 6, plan=perturbing(noise), **options)], records, tape, rounds=1)
-    start = open_steps.engine.start
-    change = open_steps.weights - start
+    start = unnoised_steps.engine.start
+    change = unnoised_steps.weights - start
     length = change.abs().sum() if noise == "laplace" else change.norm()
     assert length > 0.3
     key = Key("a", 0, 0, "output")

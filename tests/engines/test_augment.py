@@ -5,10 +5,10 @@ import torch
 
 from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
-from prifedsync.fdp import BadValue
 from prifedsync.local import RecordedDraws, SeededDraws
 from prifedsync.local.augment import crop_flip
 from prifedsync.rules import FedAvg
+from prifedsync.values import BadValue
 
 from ..local.zoo import CASES
 from . import test_device

@@ -11,10 +11,10 @@ from torch import nn
 
 from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import ENGINES, Vectorised
-from prifedsync.fdp import BadValue
 from prifedsync.local import Optimiser, RecordedDraws, SeededDraws
 from prifedsync.rules import FedAvg
 from prifedsync.sync import Refused, Sent
+from prifedsync.values import BadValue
 
 from ..local.laws import SIGMAS, uncorrelated
 from ..local.zoo import CASES, Case

@@ -7,13 +7,13 @@ import torch
 
 from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
-from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.device import capacity_of
 from prifedsync.engines.widths import width_of
-from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, losses
 from prifedsync.local.margins import ONE_PIECE, OWN_SHARE
 from prifedsync.rules import APFL, Ditto, FedAvg, FedProx, PFedMe, Server
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 from ..local.expanded import Expanded
 from ..local.zoo import CASES

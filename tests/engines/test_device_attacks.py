@@ -14,13 +14,13 @@ from torch import nn
 
 from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
-from prifedsync.engines.checkpoint import Checkpoint
 from prifedsync.engines.store import Resident
-from prifedsync.fdp import BadValue
 from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses, noise, streams
 from prifedsync.local.margins import CLIP_MARGIN, ONE_PIECE, OWN_SHARE, sums_in
 from prifedsync.local.programs import Program
 from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 from ..local import expanded
 from ..local.expanded import Expanded
@@ -270,8 +270,10 @@ def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
     draws = SeededDraws(4)
     members = device.Members(jobs, sizes, offsets, [draws] * len(jobs))
     (keys,) = streams.keys(members.draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
-    manner = device.Manner.of(jobs, sizes, replace(jobs[0].upload, steps=6))
-    terms = device.Terms(*torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs]))
+    manner = device.BatchSpec.of(jobs, sizes, replace(jobs[0].upload, steps=6))
+    terms = device.BatchTensors(
+        *torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs])
+    )
     found = device.choose(manner, terms, keys)
     for c, (job, size, offset) in enumerate(zip(jobs, sizes, offsets, strict=True)):
         for step in range(6):

@@ -8,12 +8,13 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from prifedsync.engines.checkpoint import Checkpoint, write_file
 from prifedsync.engines.store import Place, Store
 from prifedsync.engines.vectorised import Vectorised
-from prifedsync.fdp import BadValue
+from prifedsync.files import write_file
 from prifedsync.local import SeededDraws
 from prifedsync.rules import FedAvg, Server
+from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.values import BadValue
 
 from .settings import MLP, jobs_of, net_of, records_of, run
 
@@ -329,7 +330,7 @@ def test_a_checkpoint_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
     expected = [seen.engine.state(i).clone() for i in range(4)]
     seen.engine.train(2, range(4), seen.weights)
     later = Server(seen.weights + 1, 3)
-    for broken in ("os.pwrite", "os.fsync", "prifedsync.engines.checkpoint.save", "os.replace"):
+    for broken in ("os.pwrite", "os.fsync", "prifedsync.run.checkpoint.save", "os.replace"):
         with monkeypatch.context() as patch:
             patch.setattr(broken, fail)
             with pytest.raises(OSError, match="No space left"):

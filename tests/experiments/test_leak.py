@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from prifedsync.experiments.leak import LEAKING, WATCHING, Marking, exact, learns, measured, promised, transcript
-from prifedsync.fdp import BadValue
 from prifedsync.rules import FedAvg
 from prifedsync.sync import Synchronisation
+from prifedsync.values import BadValue
 
 STANDARD_ERRORS = 4.5
 

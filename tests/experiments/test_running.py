@@ -6,8 +6,8 @@ import pytest
 
 from prifedsync.experiments.declared import Experiment
 from prifedsync.experiments.running import Run, Runs
-from prifedsync.fdp import BadValue
 from prifedsync.record import plan_as_json, plan_from_json
+from prifedsync.values import BadValue
 
 from .settings import QUICK, write_mnist
 

@@ -11,9 +11,9 @@ from prifedsync.experiments.declared import Experiment
 from prifedsync.experiments.pages import CERTIFIED, certified_cells, markdown, reached_cells
 from prifedsync.experiments.running import Run, Runs
 from prifedsync.experiments.tables import STOPPED, TOLERANCE, Asked, Pair, assembled, run
-from prifedsync.fdp import BadValue
 from prifedsync.record import plan_as_json
 from prifedsync.terminal import print_table
+from prifedsync.values import BadValue
 
 from .settings import QUICK, write_mnist
 

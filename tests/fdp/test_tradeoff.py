@@ -9,7 +9,6 @@ from scipy.special import ndtr, ndtri
 
 from prifedsync.fdp import (
     Answer,
-    BadValue,
     Neighbours,
     compose,
     epsilon_delta,
@@ -24,6 +23,7 @@ from prifedsync.fdp import (
     participating,
     poisson_gaussian,
 )
+from prifedsync.values import BadValue
 
 ALPHA = np.array([0.0, 1e-6, 0.01, 0.2, 0.5, 0.8, 0.99, 1.0])
 REMOVE = poisson_gaussian(1.0, 0.2, Neighbours.ADD_REMOVE)

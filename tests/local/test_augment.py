@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from prifedsync.fdp import BadValue
 from prifedsync.local.augment import CHOICES, PADDING, check, crop_flip, moves_from_uniforms, moves_from_words
+from prifedsync.values import BadValue
 
 STAY = (PADDING, PADDING, 0)
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from prifedsync.accounting import NoisySteps, Sampling
-from prifedsync.fdp import BadValue
-from prifedsync.local import OpenSteps, RecordedDraws, SeededDraws
+from prifedsync.local import RecordedDraws, SeededDraws, UnnoisedSteps
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.values import BadValue
 
 from .laws import SIGMAS, uncorrelated
 
@@ -65,7 +65,7 @@ def test_records_steps_rounds_and_clients_are_independent(sampling):
         assert uncorrelated(rows.T)
 
 
-@pytest.mark.parametrize("kind", [NoisySteps, OpenSteps])
+@pytest.mark.parametrize("kind", [NoisySteps, UnnoisedSteps])
 def test_a_batch_is_in_order_and_without_repeats(kind):
     for sampling in Sampling:
         for step in range(20):
@@ -101,7 +101,7 @@ def test_the_rate_and_the_divisor_come_from_the_nominal_number():
 )
 def test_open_steps_are_checked_as_plans_are(changed, says):
     with pytest.raises(BadValue) as refusal:
-        plan(kind=OpenSteps, **changed)
+        plan(kind=UnnoisedSteps, **changed)
     assert str(refusal.value).startswith(says)
-    assert plan(kind=OpenSteps).rate == plan().rate
-    assert plan(kind=OpenSteps, batch="full").rate == 1
+    assert plan(kind=UnnoisedSteps).rate == plan().rate
+    assert plan(kind=UnnoisedSteps, batch="full").rate == 1

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from prifedsync.fdp import BadValue
 from prifedsync.local import Key, RecordedDraws, SeededDraws, SystemDraws
 from prifedsync.local.draws import BLOCK, _in_unit
+from prifedsync.values import BadValue
 
 from .laws import FLAKES, SIGMAS, follows, uncorrelated
 

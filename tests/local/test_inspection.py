@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from prifedsync.fdp import BadValue
 from prifedsync.local import Net, losses
 from prifedsync.local.inspection import check_every_record
+from prifedsync.values import BadValue
 
 from .zoo import CLASSES, Tokens
 

@@ -3,11 +3,11 @@
 import pytest
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan
-from prifedsync.fdp import BadValue
-from prifedsync.local import CLIP_MARGIN, Job, OpenSteps, Optimiser
+from prifedsync.local import CLIP_MARGIN, Job, Optimiser, UnnoisedSteps
+from prifedsync.values import BadValue
 
 ARITHMETIC = "float32", CLIP_MARGIN
-OPEN = OpenSteps(records=10, batch=5, local_steps=4)
+OPEN = UnnoisedSteps(records=10, batch=5, local_steps=4)
 
 
 def private(neighbours=Neighbours.REPLACE, margin=CLIP_MARGIN, steps=4, **changed):
@@ -20,9 +20,9 @@ def test_under_replace_one_the_number_of_records_is_public_and_right():
     private().check(10, *ARITHMETIC)
     with pytest.raises(BadValue, match=r"clients.a.records = 10 but the client has 9; under replace-one"):
         private().check(9, *ARITHMETIC)
-    Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(10, *ARITHMETIC)
+    Job(client="a", plan=None, optimiser=Optimiser(), unnoised_steps=OPEN).check(10, *ARITHMETIC)
     with pytest.raises(BadValue, match=r"clients.a.records = 10 but the client has 11"):
-        Job(client="a", plan=None, optimiser=Optimiser(), open_steps=OPEN).check(11, *ARITHMETIC)
+        Job(client="a", plan=None, optimiser=Optimiser(), unnoised_steps=OPEN).check(11, *ARITHMETIC)
 
 
 def test_under_add_remove_it_is_nominal():
@@ -36,12 +36,12 @@ def test_a_margin_must_cover_the_arithmetic():
 
 
 def test_noisy_steps_or_open_ones():
-    with pytest.raises(BadValue, match="open_steps"):
-        private(open_steps=OPEN)
-    with pytest.raises(BadValue, match="open_steps = None must be given"):
+    with pytest.raises(BadValue, match="unnoised_steps"):
+        private(unnoised_steps=OPEN)
+    with pytest.raises(BadValue, match="unnoised_steps = None must be given"):
         Job(client="a", plan=None, optimiser=Optimiser())
     output = PrivacyPlan(mechanism=OutputPerturbation(noise_multiplier=1.0), rounds=2)
-    job = Job(client="a", plan=output, optimiser=Optimiser(), open_steps=OPEN)
+    job = Job(client="a", plan=output, optimiser=Optimiser(), unnoised_steps=OPEN)
     assert (job.steps, job.noisy, job.output) == (OPEN, None, output.mechanism)
     job = private()
     assert (job.steps, job.noisy, job.output) == (job.plan.mechanism, job.plan.mechanism, None)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from prifedsync.fdp import BadValue
 from prifedsync.local import Optimiser, Schedule
 from prifedsync.local.optimisers import SLOTS, Stacked
+from prifedsync.values import BadValue
 
 THEIRS = {
     "sgd": lambda p, o: torch.optim.SGD(p, o.learning_rate, weight_decay=o.weight_decay),

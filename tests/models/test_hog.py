@@ -7,8 +7,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from prifedsync.config import ModelConfig
-from prifedsync.fdp.values import BadValue
 from prifedsync.models import build, features
+from prifedsync.values import BadValue
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from prifedsync.config import ModelConfig
-from prifedsync.fdp.values import BadValue
 from prifedsync.models import build, features
+from prifedsync.values import BadValue
 
 SHAPES = {
     "softmax": (1, 8, 8),

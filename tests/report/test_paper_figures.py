@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 from scipy.stats import norm
 
-from prifedsync.fdp import BadValue, fixed_size, gaussian
+from prifedsync.fdp import fixed_size, gaussian
 from prifedsync.report.curve import ACCENT, WARN
 from prifedsync.report.paper import (
     Accuracy,
@@ -19,6 +19,7 @@ from prifedsync.report.paper import (
     amplified,
     leak_figure,
 )
+from prifedsync.values import BadValue
 
 ROUNDS = list(range(1, 41))
 PROMISED = [1 - (1 - 0.05**2) ** r for r in ROUNDS]

@@ -144,7 +144,7 @@ def test_the_second_round_of_what_is_kept(kind):
 def test_the_anchor_moves_after_every_other_step_and_not_between(kind, steps, anchors, inner):
     """The steps of pFedMe above, one by one; what is sent is the anchor."""
     rule = PFedMe(inner_steps=2, outer_step=0.25)
-    jobs = [replace(job, open_steps=replace(job.open_steps, local_steps=steps)) for job in jobs_for(rule, CLIENTS)]
+    jobs = [replace(job, unnoised_steps=replace(job.unnoised_steps, local_steps=steps)) for job in jobs_for(rule, CLIENTS)]
     engine = engine_of(kind, rule, jobs)
     sent = engine.train(0, range(2), torch.tensor([GLOBAL], dtype=torch.float64)).rows.value
     assert sent.flatten().tolist() == anchors

@@ -51,7 +51,7 @@ def setting(rule, optimiser, batches, delivery):
     chance = 0.6 if delivery == "push" and rule.uploads else 1.0
     if rule == Alone():
         jobs = jobs_under(rule, unnoised, sizes=SIZES, batch=batch)
-        jobs = [replace(job, open_steps=replace(job.open_steps, sampling=sampling)) for job in jobs]
+        jobs = [replace(job, unnoised_steps=replace(job.unnoised_steps, sampling=sampling)) for job in jobs]
     else:
         options = {"batch": batch, "sampling": sampling, "participation": chance, "averaging": 0.5}
         jobs = jobs_under(rule, private, sizes=SIZES, **options)

@@ -15,8 +15,6 @@ from scipy import stats
 from prifedsync import run as running
 from prifedsync.config import load
 from prifedsync.engines import ENGINES, Vectorised, device
-from prifedsync.engines.checkpoint import Checkpoint
-from prifedsync.fdp import BadValue
 from prifedsync.local import Optimiser, RecordedDraws, SeededDraws
 from prifedsync.record import KEPT, NO_GUARANTEE, NOTHING_LEAVES
 from prifedsync.rules import (
@@ -25,13 +23,15 @@ from prifedsync.rules import (
     Alone,
     Ditto,
     Interpolate,
+    LocalOnly,
     Noised,
-    OnlyHere,
     PFedMe,
     Server,
     Unprotected,
 )
+from prifedsync.run.checkpoint import Checkpoint
 from prifedsync.sync import Refused, Stayed, Synchronisation, Uploads, synchronise
+from prifedsync.values import BadValue
 
 from ..engines.settings import jobs_under, net_of, perturbing, private, records_of, run, unnoised
 from ..engines.test_device import OnDevice
@@ -61,11 +61,11 @@ def make_of(each):
 
 def test_what_is_kept_cannot_travel():
     rows = torch.zeros(1, 3)
-    with pytest.raises(TypeError, match="an upload must be Noised, not OnlyHere"):
-        Uploads({}, OnlyHere(rows))
+    with pytest.raises(TypeError, match="an upload must be Noised, not LocalOnly"):
+        Uploads({}, LocalOnly(rows))
     for each in EVERY:
-        with pytest.raises(TypeError, match="not OnlyHere" if each.uploads else "nothing is sent"):
-            each.merge(Server(rows[0]), OnlyHere(rows), 1.0)
+        with pytest.raises(TypeError, match="not LocalOnly" if each.uploads else "nothing is sent"):
+            each.merge(Server(rows[0]), LocalOnly(rows), 1.0)
 
 
 @ENGINE
@@ -80,7 +80,7 @@ def test_each_personal_model_says_whether_it_may_leave(kind, each):
     for name, make in plans.items():
         engine = kind(net(), jobs_under(each, make, sizes=SIZES), records_of(CASE, SIZES), each, SeededDraws(1))
         stays = each.kept and not (each.publishes and name == "noisy steps")
-        right = OnlyHere if stays and (name != "none" or not each.uploads) else Unprotected if name == "none" else Noised
+        right = LocalOnly if stays and (name != "none" or not each.uploads) else Unprotected if name == "none" else Noised
         assert type(engine.personal(0)) is right
         uploads = engine.train(0, [0, 2], engine.start)
         assert [type(engine.personal(i)) for i in range(3)] == [right] * 3
@@ -355,7 +355,7 @@ def test_a_resumed_engine_goes_on_to_the_same_bits(kind, each, tmp_path):
         assert torch.equal(engine.state(i), whole.engine.state(i))
 
 
-@pytest.mark.parametrize("broken", ["os.fsync", "prifedsync.engines.checkpoint.save", "os.replace"])
+@pytest.mark.parametrize("broken", ["os.fsync", "prifedsync.run.checkpoint.save", "os.replace"])
 def test_a_checkpoint_that_fails_again_and_again_spares_what_was_kept(broken, tmp_path, monkeypatch):
     jobs = jobs_under(APFL(), sizes=SIZES, optimiser=ADAM, rounds=9)
     given = (net(), jobs, records_of(CASE, SIZES), APFL(), SeededDraws(4))

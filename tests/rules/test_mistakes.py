@@ -6,10 +6,10 @@ import pytest
 
 from prifedsync import run as running
 from prifedsync.engines import Reference, Vectorised
-from prifedsync.fdp import BadValue
 from prifedsync.local import SeededDraws
 from prifedsync.rules import Alone, Ditto, FedAvg, FedProx, PFedMe, Rule, Steps
 from prifedsync.rules.pfedme import Envelope
+from prifedsync.values import BadValue
 
 from ..engines.settings import MLP, net_of, perturbing, private, records_of, unnoised
 from ..engines.test_device import OnDevice

@@ -18,9 +18,9 @@ from prifedsync.rules import (
     FedAvg,
     FedProx,
     Interpolate,
+    LocalOnly,
     MeanRegularised,
     Mixture,
-    OnlyHere,
     PFedMe,
 )
 
@@ -155,7 +155,7 @@ def test_uploads_are_made_of_noisy_gradients_and_public_numbers_alone(kind, rule
         assert torch.equal(one.state(i), other.state(i))
         mine, theirs = one.personal(i), other.personal(i)
         assert type(mine) is type(theirs)
-        assert torch.equal(mine.value, theirs.value) == (not isinstance(mine, OnlyHere))
+        assert torch.equal(mine.value, theirs.value) == (not isinstance(mine, LocalOnly))
 
 
 @ENGINE

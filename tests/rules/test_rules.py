@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prifedsync.rules import RULES, Alone, FedAvg, Interpolate, Noised, Numbers, OnlyHere, Server, Unprotected
+from prifedsync.rules import RULES, Alone, FedAvg, Interpolate, LocalOnly, Noised, Numbers, Server, Unprotected
 
 START = torch.tensor([1.0, 2.0])
 ROWS = torch.tensor([[3.0, 0.0], [5.0, 4.0], [1.0, 8.0]])  # mean (3, 4)
@@ -35,7 +35,7 @@ def test_the_mean_is_taken_in_double_precision():
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), Interpolate()])
-@pytest.mark.parametrize("upload", [OnlyHere(ROWS), ROWS], ids=["kept", "bare"])
+@pytest.mark.parametrize("upload", [LocalOnly(ROWS), ROWS], ids=["kept", "bare"])
 def test_what_must_stay_is_not_merged(rule, upload):
     with pytest.raises(TypeError, match=f"an upload must be Noised, not {type(upload).__name__}"):
         rule.merge(Server(START), upload, 1.0)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
-from ..fdp import BadValue, TradeOff
+from ..fdp import TradeOff
 from ..fdp.constructors import LEAST_NOISE
-from ..fdp.values import number
+from ..values import BadValue, number
 from .mechanisms import NoisySteps
 from .plan import Participation, PrivacyPlan
 

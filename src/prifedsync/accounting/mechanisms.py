@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from ..fdp import BadValue, Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
+from ..fdp import Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
 from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
-from ..fdp.values import choice, number, whole
+from ..values import BadValue, choice, number, whole
 
 MOST_STEPS = 10**9
 MOST_RECORDS = 10**12

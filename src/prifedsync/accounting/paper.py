@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..fdp import BadValue, TradeOff, compose, epsilon_delta, maximum
+from ..fdp import TradeOff, compose, epsilon_delta, maximum
 from ..fdp.asymptotic import clt_fixed_size
-from ..fdp.values import whole
+from ..values import BadValue, whole
 from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
-from ..fdp import BadValue, Neighbours, TradeOff, compose, minimum, participating
+from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
-from ..fdp.values import choice, number, whole
+from ..values import BadValue, choice, number, whole
 from .mechanisms import MOST_STEPS, NoisySteps, OutputPerturbation
 
 Participation = Literal["honest", "adversarial"]

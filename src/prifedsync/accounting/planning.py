@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ..fdp import BadValue
-from ..fdp.values import whole
+from ..values import BadValue, whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
 from .mechanisms import NoisySteps
 from .plan import PrivacyPlan

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ..fdp import BadValue, TradeOff, gaussian
+from ..fdp import TradeOff, gaussian
 from ..fdp.closed import Closed, Gaussian
-from ..fdp.values import number, whole
+from ..values import BadValue, number, whole
 from .plan import PrivacyPlan
 
 ROUNDING = 1e-12  # a hundred times 0.1 must fit a budget of 1; the guarantee reported is wider by as much

@@ -9,8 +9,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
-from ..fdp import BadValue, Bound, Neighbours, TradeOff
-from ..fdp.values import number
+from ..fdp import Bound, Neighbours, TradeOff
+from ..values import BadValue, number
 from . import paper
 from .mechanisms import NoisySteps
 from .plan import PrivacyPlan

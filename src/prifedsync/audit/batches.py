@@ -20,7 +20,7 @@ from ..local.batches import expected_size
 from ..rules import Rule
 from .check import CHANCE, Check
 from .statistics import Binomial, Event
-from .subject import Silent, Subject, device_noises, far_below, fitted, glass, uploads
+from .subject import Silent, Subject, device_noises, far_below, fitted, transparent_net, uploads
 
 MOST_RECORDS = 48
 CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers: they are compared pair by pair
@@ -53,7 +53,7 @@ def transparent(
     subject: Subject, jobs: list[Job], records: int, draws: Draws, *, net: Net | None = None, rule: Rule | None = None
 ) -> Cohort:
     """Clients with so many one-hot records each, and no noise."""
-    net = net or glass(subject.net, records)
+    net = net or transparent_net(subject.net, records)
     largest = max(job.noisy.clip_norm for job in jobs if job.noisy)
     data = [(torch.eye(records), far_below(largest, records))] * len(jobs)
     start = torch.zeros(records, dtype=net.dtype)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from .. import run
-from ..engines.jobs import participation_of
 from ..local import Draws
+from ..planning import participation_of
 from ..rules import Noised, Server
 from ..run import Prepared
 from ..sync import Refused, Uploads

@@ -11,9 +11,10 @@ from .. import run
 from ..config import Config
 from ..data import Records, Task
 from ..engines import ENGINES
-from ..fdp import BadValue, Neighbours
+from ..fdp import Neighbours
 from ..local import SeededDraws, SystemDraws, losses
 from ..run import Prepared
+from ..values import BadValue
 from .check import Check, StepAudit
 from .coins import check_coins
 from .step import audit_step

@@ -19,7 +19,7 @@ from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check
 from .statistics import Law
-from .subject import PLAIN, Subject, another_key, far_below, fitted, glass, uploads
+from .subject import PLAIN, Subject, another_key, far_below, fitted, transparent_net, uploads
 
 # also where a number that is cut to some bits or digits begins again
 ROUNDS = (*range(20), 100, 1000, 10_000, *(2**bits for bits in range(5, 21)))
@@ -38,7 +38,7 @@ STILL = 1e-30  # a learning rate that moves nothing
 def check_fresh_noise(subject: Subject) -> Check:
     mechanism = subject.mechanism
     law: Law = mechanism.noise if isinstance(mechanism, OutputPerturbation) else "gaussian"
-    net = glass(subject.net, WIDTH)
+    net = transparent_net(subject.net, WIDTH)
     rows = [_noise(subject, net, draws, round) for draws, round in _draws_and_rounds(subject)]
     largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), law))
     return Check(
@@ -80,7 +80,7 @@ def check_fresh_batches(subject: Subject) -> Check:
     steps = fitted(subject.noisy, min(subject.noisy.records, MOST_RECORDS), local_steps=1)
     if steps.rate >= 1:
         return Check("batches used again", "none are drawn", "none are drawn", True, _BATCHES)
-    net = glass(subject.net, steps.records)
+    net = transparent_net(subject.net, steps.records)
     seen = {_batches(subject, net, steps, draws, round) for draws, round in _draws_and_rounds(subject)}
     again = ALL - len(seen)
     return Check("batches used again", f"{again} of {ALL}", "0", again == 0, _BATCHES)

@@ -16,7 +16,7 @@ from . import statistics
 from .batches import counts_in, looked_at, transparent, watched
 from .check import CHANCE, Check
 from .fresh import clients_that_tell
-from .subject import PLAIN, Subject, far_below, fitted, glass, uploads
+from .subject import PLAIN, Subject, far_below, fitted, transparent_net, uploads
 
 RULE = Ditto(publish=True)  # without a pull, an upload and a kept model of as many plain noisy steps
 CLIENTS = 8
@@ -44,7 +44,7 @@ def _noise(subject: Subject) -> list[str]:
     # with this learning rate the noise of one step should have standard deviation 1
     plain = replace(PLAIN, learning_rate=RECORDS / (steps.noise_multiplier * steps.clip_norm))
     jobs = [_counted(subject.job(f"client {i}", steps, RECORDS, optimiser=plain), STEPS) for i in range(CLIENTS)]
-    net = glass(subject.net, WIDTH)
+    net = transparent_net(subject.net, WIDTH)
     x = torch.eye(RECORDS, WIDTH)
     y = far_below(steps.clip_norm, RECORDS)
     start = torch.zeros(WIDTH, dtype=net.dtype)

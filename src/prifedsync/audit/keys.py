@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..engines.checkpoint import Checkpoint
 from ..local import SystemDraws
 from ..local.draws import KEY_BYTES
+from ..run.checkpoint import Checkpoint
 from .check import CHANCE, Check
 from .statistics import Event
 

@@ -19,7 +19,7 @@ from ..local import Schedule
 from . import statistics
 from .check import CHANCE, Check
 from .statistics import Law
-from .subject import PLAIN, Subject, far_below, fitted, glass, sums, uploads
+from .subject import PLAIN, Subject, far_below, fitted, sums, transparent_net, uploads
 
 CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would meet itself
 RECORDS = 4
@@ -45,7 +45,7 @@ def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
     """Scale, shape, tails, independence of two vectors, and independence within one."""
     if isinstance(subject.mechanism, OutputPerturbation):
         law: Law = subject.mechanism.noise
-        wide = replace(subject, net=glass(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
+        wide = replace(subject, net=transparent_net(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
         residues = [of_outputs(subject, samples), of_outputs(wide, samples)]
     else:
         law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
@@ -83,7 +83,7 @@ def of_steps(subject: Subject, samples: int) -> Residue:
 def of_rounds(subject: Subject, count: int) -> Residue:
     """Rounds of so many plain steps, where the clipped sum of each step is known whatever the weights."""
     steps = fitted(subject.noisy, RECORDS, local_steps=count, batch="full")
-    net, unit = glass(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
+    net, unit = transparent_net(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
     plain = replace(PLAIN, learning_rate=RECORDS / unit, schedule=FALLING)
     x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]

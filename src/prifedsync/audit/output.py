@@ -15,7 +15,7 @@ from . import statistics
 from .attacks import twisted
 from .check import Check
 from .sensitivity import ACTIVE, broken_records, broken_weights
-from .subject import GRID, Silent, Subject, glass, uploads
+from .subject import GRID, Silent, Subject, transparent_net, uploads
 
 CLIENTS = 8
 WIDTH = 2048
@@ -51,7 +51,7 @@ def check_carried(subject: Subject) -> Check:
     # of size one: helpers are cut to bounds that larger noise might reach
     mechanism = replace(subject.mechanism, noise_multiplier=1.0, clip_norm=1.0)
     still = replace(subject.optimiser, learning_rate=STILL, weight_decay=0.0)
-    net = glass(subject.net, WIDTH)
+    net = transparent_net(subject.net, WIDTH)
     own = [replace(subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2), mixing=0.0) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
     cohort = subject.cohort(own, [(torch.eye(1, WIDTH), torch.ones(1))] * CLIENTS, net=net, start=start, rule=Interpolate())

@@ -24,8 +24,8 @@ from .subject import (
     device_noise,
     far_below,
     fitted,
-    glass,
     sums,
+    transparent_net,
     uploads,
 )
 
@@ -152,7 +152,7 @@ def _explained(subject: Subject, steps: int, round: int) -> bool:
     """Whether what leaves a net that can be looked through is its known sums and the noise of so many steps, no more."""
     width = 64
     mechanism = replace(subject.noisy, records=4, batch="full", local_steps=steps)
-    net, plain = glass(subject.net, width), replace(PLAIN, learning_rate=4.0)
+    net, plain = transparent_net(subject.net, width), replace(PLAIN, learning_rate=4.0)
     job = subject.job("client", mechanism, 4, optimiser=plain, rounds=1)
     x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
     cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)

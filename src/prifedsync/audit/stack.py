@@ -13,7 +13,7 @@ from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check
 from .statistics import Event
-from .subject import PLAIN, Subject, far_below, fitted, glass, sums, uploads
+from .subject import PLAIN, Subject, far_below, fitted, sums, transparent_net, uploads
 
 CLIPS = (1.0, 3.0, 0.5, 2.0)  # times the plan's
 NOISES = (1.0, 1.5, 3.0, 2.0)
@@ -45,7 +45,7 @@ def _plans(subject: Subject) -> list[NoisySteps]:
 
 def _sums_and_noise(subject: Subject) -> list[str]:
     """Whether each client's sum is clipped at its own norm, and what leaves has noise of its own scale."""
-    net = glass(subject.net, WIDTH)
+    net = transparent_net(subject.net, WIDTH)
     jobs = []
     data = []
     for i, steps in enumerate(_plans(subject)):

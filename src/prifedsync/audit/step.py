@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort, Vectorised
-from ..fdp import BadValue, Neighbours
+from ..fdp import Neighbours
 from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
 from ..local.net import Loss
 from ..local.programs import Way
+from ..values import BadValue
 from .batches import check_batches
 from .check import StepAudit
 from .fresh import check_fresh_batches, check_fresh_noise

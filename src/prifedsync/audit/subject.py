@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance, Reference, Vectorised
 from ..fdp import Neighbours
-from ..local import Draws, Job, Key, Net, OpenSteps, Optimiser, SeededDraws, SystemDraws, streams
+from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps, streams
 from ..local.losses import regression
 from ..local.streams import Streams
 from ..rules import FedAvg, Rule
@@ -72,7 +72,7 @@ class Subject:
         neighbours: Neighbours | None = None,
     ) -> Job:  # fmt: skip
         plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, neighbours=neighbours or self.neighbours)
-        return Job(client=client, plan=plan, optimiser=optimiser, open_steps=open_steps(mechanism, records))
+        return Job(client=client, plan=plan, optimiser=optimiser, unnoised_steps=unnoised_steps(mechanism, records))
 
     def cohort(
         self, jobs: Sequence[Job], data: Sequence[Records], *, net: Net | None = None, draws: Draws | None = None,
@@ -89,10 +89,10 @@ def another_key(draws: Draws) -> Draws:
     return SeededDraws(secrets.randbits(63)) if isinstance(draws, SeededDraws) else SystemDraws()
 
 
-def open_steps(mechanism: Mechanism, records: int) -> OpenSteps | None:
+def unnoised_steps(mechanism: Mechanism, records: int) -> UnnoisedSteps | None:
     if isinstance(mechanism, NoisySteps):
         return None
-    return OpenSteps(records=records, batch="full", local_steps=OPEN_STEPS)
+    return UnnoisedSteps(records=records, batch="full", local_steps=OPEN_STEPS)
 
 
 def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
@@ -122,7 +122,7 @@ def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tens
     return found
 
 
-def glass(like: Net, width: int) -> Net:
+def transparent_net(like: Net, width: int) -> Net:
     """A linear model without bias, by which a step can be looked through.
 
     With targets far below anything it answers, every record's gradient points along the record and is clipped to exactly
@@ -134,7 +134,7 @@ def glass(like: Net, width: int) -> Net:
 
 
 def far_below(clip: float, count: int) -> Tensor:
-    """Targets for `glass`."""
+    """Targets for `transparent_net`."""
     return torch.full((count,), -1e6 * max(clip, 1.0))
 
 

@@ -21,10 +21,9 @@ import torch
 
 from .. import __version__
 from ..config import Config
-from ..fdp import BadValue
-from ..fdp.values import number, whole
 from ..local import Draws, SeededDraws, SystemDraws
 from ..run import Prepared, Working, prepare
+from ..values import BadValue, number, whole
 from . import rivals
 from .timing import Spread, Variant, seconds, take_turns
 from .workloads import Kind, Workload, workload

@@ -14,8 +14,8 @@ import torch
 
 from ..config import Config, load
 from ..data import Client, Federation, Records, Task
-from ..fdp import BadValue
 from ..rules import RULES
+from ..values import BadValue
 
 Kind = Literal["cpu", "cuda"]
 CLASSES = 10

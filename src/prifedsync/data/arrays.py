@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from . import labels
 from .federation import Client, Federation, Records, Task, paired
 from .folder import files, unreadable

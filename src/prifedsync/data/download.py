@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 CACHE = "PRIFEDSYNC_CACHE"  # the cache folder, if it shall not be the operating system's
 PIECE = 1 << 16  # bytes read at once

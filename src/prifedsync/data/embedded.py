@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from .federation import Records, Task
 from .scale import scaled
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fdp.values import BadValue, whole
+from ..values import BadValue, whole
 
 Kind = Literal["classes", "binary", "regression"]
 LONGEST_NAME = 200  # bytes; names become file names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 if TYPE_CHECKING:
     from ..config import DataConfig

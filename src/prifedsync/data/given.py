@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .. import named
-from ..fdp.values import BadValue, whole
+from ..values import BadValue, whole
 from . import labels
 from .arrays import client
 from .federation import Client, Federation, Records, Task, check

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from .arrays import read
 from .dirichlet import Law
 from .download import CIFAR10, FASHION_MNIST, MNIST, Remote, cache, fetch

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from .federation import Task
 from .scale import range_of, scaled
 from .text import as_number, is_missing

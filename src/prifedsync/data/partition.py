@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..fdp.values import BadValue, number, whole
+from ..values import BadValue, number, whole
 from .dirichlet import Law, dirichlet
 from .federation import Client, Federation, Records, Task
 

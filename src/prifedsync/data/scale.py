@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 EVERY = "*"  # the key of a rule for every column; a label takes only a rule under its own name
 

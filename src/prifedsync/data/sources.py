@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from . import images, labels
 from .arrays import from_npz
 from .embedded import EMBEDDED, embedded

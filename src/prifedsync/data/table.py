@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from . import labels
 from .federation import Federation, Records, Task
 from .folder import files, unreadable

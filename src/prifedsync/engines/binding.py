@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fdp import BadValue
 from ..local import digests
+from ..values import BadValue
 
 AGREE = 1e-6  # relative: how far a module's answers may be from those noted
 PACKAGE = Path(__file__).parents[1]

@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
-from ..fdp import BadValue, Neighbours
+from ..fdp import Neighbours
 from ..local import Draws, Job, Key, Net, behaviour, digests
 from ..local.augment import CHOICES, check, moves_from_uniforms
 from ..local.draws import VERSION
 from ..local.job import LARGEST_HELPER
 from ..local.perturbation import released
 from ..local.streams import Streams
-from ..rules import Noised, Numbers, OnlyHere, Rule, Steps, Unprotected
+from ..rules import LocalOnly, Noised, Numbers, Rule, Steps, Unprotected
 from ..sync import Lost, Refused, Sent, Stayed, Uploads
+from ..values import BadValue
 from .binding import Binding, machinery
 from .store import Place, Resident, Store
 
@@ -48,7 +49,7 @@ AT_ONCE = 64  # models whose distances are taken together
 PROBED = 4  # records whose gradients show how this machine rounds
 
 
-class Trained(NamedTuple):
+class LocalState(NamedTuple):
     """Where the local steps of a group ended."""
 
     weights: Tensor  # [C, P]
@@ -198,7 +199,7 @@ class Cohort(ABC):
             helper = self._helper(group, slots, weights)
         self._forget(group, slots, self.steps)
         start = self.rule.start(slots["own"], helper)
-        found = self._local(round, group, "upload", Trained(start, helper, start.new_ones(len(group), 1)), slots)
+        found = self._local(round, group, "upload", LocalState(start, helper, start.new_ones(len(group), 1)), slots)
         for i in group:
             self.steps[i] += self.jobs[i].upload.steps
         if self.rule.outer:
@@ -228,7 +229,7 @@ class Cohort(ABC):
         slots = dict(zip(self.kept_slots, self.kept.gather(group).to(self.net.device), strict=True))
         self._forget(group, slots, self.kept_seen)
         anchor = self.rule.kept.anchor(self._uploads(group), helper)
-        begun = Trained(slots["personal"], anchor, self._column([self.shares[i] for i in group]))
+        begun = LocalState(slots["personal"], anchor, self._column([self.shares[i] for i in group]))
         found = self._local(round, group, "kept", begun, slots)
         slots["personal"] = found.weights
         self.kept.scatter(group, [slots[name] for name in self.kept_slots])
@@ -239,7 +240,7 @@ class Cohort(ABC):
             self.kept_seen[i] += self.jobs[i].kept.steps
 
     @abstractmethod
-    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+    def _local(self, round: int, group: list[int], part: Part, begun: LocalState, slots: dict[str, Tensor]) -> LocalState:
         """The local steps of this part of a round; `slots` hold the optimisers' new state after it."""
 
     def _part(self, part: Part) -> Steps:
@@ -459,7 +460,7 @@ class Cohort(ABC):
         """w̃_i, the client's last upload."""
         return self.state(i)[0].to(self.net.device)
 
-    def personal(self, i: int) -> Noised[Tensor] | Unprotected[Tensor] | OnlyHere[Tensor]:
+    def personal(self, i: int) -> Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]:
         """The model that the client uses, and whether it may leave."""
         if not self.kept or not self.rule.kept:
             row = self.slots.index("personal") if self.rule.outer else 0
@@ -470,7 +471,7 @@ class Cohort(ABC):
         model = self.rule.kept.model(weights[None], self.own(i)[None], self._column([self.shares[i]]))[0]
         if not self.jobs[i].plan and self.rule.uploads:
             return Unprotected(model)
-        return Noised(model) if self.jobs[i].kept.noisy else OnlyHere(model)
+        return Noised(model) if self.jobs[i].kept.noisy else LocalOnly(model)
 
     def counters(self) -> dict[str, list[Any]]:
         return {name: list(getattr(self, name)) for name in COUNTERS}

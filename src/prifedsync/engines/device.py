@@ -29,7 +29,7 @@ from ..local.optimisers import Stacked
 from ..local.programs import Program
 from ..local.streams import Noise, Streams
 from ..rules import Steps
-from .cohort import Trained
+from .cohort import LocalState
 
 LOTS_AT_ONCE = 2**24  # drawn together when batches are chosen
 LOTS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
@@ -56,7 +56,7 @@ class Batches(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Manner:
+class BatchSpec:
     """How all clients of one kind draw their batches, and the largest numbers among them."""
 
     kind: Literal["full", "poisson", "fixed"]
@@ -65,16 +65,16 @@ class Manner:
     batch: int
 
     @staticmethod
-    def of(jobs: Sequence[Job], sizes: Sequence[int], phase: Phase) -> Manner:
+    def of(jobs: Sequence[Job], sizes: Sequence[int], phase: Phase) -> BatchSpec:
         steps, numbers = jobs[0].steps, range(phase.first, phase.first + phase.steps)
         records, batch = max(1, *sizes), max(expected_size(job.steps) for job in jobs)
         if steps.batch == "full":
-            return Manner("full", numbers, records, records)
+            return BatchSpec("full", numbers, records, records)
         kind: Literal["poisson", "fixed"] = "poisson" if steps.sampling is Sampling.POISSON else "fixed"
-        return Manner(kind, numbers, records, min(batch, records))
+        return BatchSpec(kind, numbers, records, min(batch, records))
 
 
-class Terms(NamedTuple):
+class BatchTensors(NamedTuple):
     """What the batches of stacked clients are drawn by. Whoever has no records in it draws none."""
 
     sizes: Tensor  # int64 [C]: records there are
@@ -83,12 +83,12 @@ class Terms(NamedTuple):
     rates: Tensor  # double [C]
 
 
-def choose(manner: Manner, terms: Terms, keys: Tensor) -> Batches:
+def choose(spec: BatchSpec, terms: BatchTensors, keys: Tensor) -> Batches:
     """The batches of all these steps, each client's under its key [C, 8]."""
-    steps, device = manner.steps, keys.device
-    at_once = max(1, LOTS_AT_ONCE // (len(keys) * manner.records))
+    steps, device = spec.steps, keys.device
+    at_once = max(1, LOTS_AT_ONCE // (len(keys) * spec.records))
     pieces = [steps[low : low + at_once] for low in range(0, len(steps), at_once)]
-    chosen = [_choose(manner, piece, terms, keys) for piece in pieces]
+    chosen = [_choose(spec, piece, terms, keys) for piece in pieces]
     counts = torch.cat([counts for counts, _ in chosen])  # [K, C]
     width = max(1, *(order.shape[2] for _, order in chosen))
     order = torch.cat([torch.nn.functional.pad(order, (0, width - order.shape[2])) for _, order in chosen])
@@ -99,23 +99,23 @@ def choose(manner: Manner, terms: Terms, keys: Tensor) -> Batches:
     return Batches(torch.where(some, picked, 0), torch.where(some, picked + terms.offsets.unsqueeze(1), 0), valid)
 
 
-def _choose(manner: Manner, steps: range, terms: Terms, keys: Tensor) -> tuple[Tensor, Tensor]:
+def _choose(spec: BatchSpec, steps: range, terms: BatchTensors, keys: Tensor) -> tuple[Tensor, Tensor]:
     """How many records each client looks at in each step [K, C], and which, in ascending order [K, C, W]."""
     device = keys.device
-    number = torch.arange(manner.records, device=device)
-    if manner.kind == "full":
+    number = torch.arange(spec.records, device=device)
+    if spec.kind == "full":
         counts = terms.sizes.expand(len(steps), -1)
         return counts, number.expand(*counts.shape, -1)
     step = torch.arange(steps.start, steps.stop, dtype=torch.int32, device=device)
     nonces = torch.stack([step, torch.zeros_like(step)], 1).expand(len(keys), -1, -1)
-    lots = streams.uniforms(keys, nonces, manner.records).transpose(0, 1)  # [K, C, n]
+    lots = streams.uniforms(keys, nonces, spec.records).transpose(0, 1)  # [K, C, n]
     lots = torch.where(number < terms.sizes.unsqueeze(1), lots, 2.0)  # what is not there is never drawn
-    if manner.kind == "poisson":
+    if spec.kind == "poisson":
         taken = lots < terms.rates.unsqueeze(1)
         counts = taken.sum(2)
         width = int(counts.max())  # waits for the device, once a round
     else:
-        width = manner.batch
+        width = spec.batch
         counts = terms.wanted.expand(len(steps), -1)
         smallest = lots.topk(width, 2, largest=False).values  # in ascending order
         last = smallest.gather(2, (counts - 1).clamp(min=0).unsqueeze(2))
@@ -147,13 +147,13 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, optimiser: Optimiser, manner: Manner, *,
+        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, optimiser: Optimiser, spec: BatchSpec, *,
         augmented: bool, capacity: int, program: Program, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
         self.net, self.rule, self.augmented, self.program = net, rule, augmented, program
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
-        self.manner, self.capacity, self.width, self.replays = manner, capacity, program.width, replays
+        self.spec, self.capacity, self.width, self.replays = spec, capacity, program.width, replays
         self.private, self.first, self.local_steps = phase.noisy, phase.first, phase.steps
         self.averaged_from = phase.averaged_from
 
@@ -177,24 +177,24 @@ class Stack:
         self.clip, scale, grid, self.divisor, rates = self.numbers
         self.wholes = torch.zeros(3, capacity, dtype=torch.long, device=net.device)
         sizes, offsets, wanted = self.wholes
-        self.terms = Terms(sizes, offsets, wanted, rates)
+        self.terms = BatchTensors(sizes, offsets, wanted, rates)
         self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
         self.purposes += ["augment"] if augmented else []
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
         # what a Poisson batch needs shows when it is drawn
-        self.pieces = 1 if manner.kind == "poisson" else math.ceil(manner.batch / self.width)
+        self.pieces = 1 if spec.kind == "poisson" else math.ceil(spec.batch / self.width)
         self.batches = self._room_for(self.pieces)
         self._graphs: dict[object, torch.cuda.CUDAGraph | None] = {}  # what is replayed; None: done once
         self._sums: Callable[..., tuple[Tensor, ...]] = self._sums_of
         self._update: Callable[..., None] = self._updated
         if compiles:
             with self.net.exact():
-                self._sums = compiled(self._sums_of, *self._sums_of_what(self._point(), 0))
+                self._sums = compiled(self._sums_of, *self._sum_arguments(self._point(), 0))
                 if not self.at_once:
                     # on zeros: every round begins anew
-                    self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._updated_what())
+                    self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._update_arguments())
         if self.private and program.way != "loop" and (compiles or net.device.type == "cuda"):
             self._choose_invariant(compiles)
 
@@ -208,15 +208,15 @@ class Stack:
         self.keys[:, seats] = streams.keys(members.draws, names, round, self.purposes, self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
         self.wholes[:, seats] = _sent(_wholes(members), self.step.device)
-        if self.manner.kind == "poisson":
+        if self.spec.kind == "poisson":
             self._choose()
         else:
-            lots = self.capacity * self.local_steps * self.manner.records
+            lots = self.capacity * self.local_steps * self.spec.records
             self._replayed("batches", self._choose, lots <= LOTS_REPLAYED)
 
     def run(
-        self, begun: Trained, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor | None
-    ) -> Trained:
+        self, begun: LocalState, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor | None
+    ) -> LocalState:
         """All local steps; `slots` hold the new state after it, in place until the next round."""
         seats = slice(len(counts))
         self._seat(self.weights, begun.weights)
@@ -239,7 +239,7 @@ class Stack:
         trained = (self.weights if self.mean is None else self.mean)[seats].clone()
         if self.anchor is None:
             return begun._replace(weights=trained)
-        return Trained(trained, self.anchor[seats].clone(), self.share[seats].clone())
+        return LocalState(trained, self.anchor[seats].clone(), self.share[seats].clone())
 
     def sums(self, weights: Tensor, step: int) -> Tensor:
         """What one step of the loaded round sums up at these weights before noise, double [C, P]."""
@@ -271,9 +271,9 @@ class Stack:
 
     def _choose(self) -> None:
         """The batches of the round, in their place."""
-        batches = choose(self.manner, self.terms, self.keys[1])
+        batches = choose(self.spec, self.terms, self.keys[1])
         width = batches.valid.shape[2]
-        if self.manner.kind == "poisson":
+        if self.spec.kind == "poisson":
             self.pieces = math.ceil(width / self.width)
             if width > self.batches.valid.shape[2]:
                 self.batches = self._room_for(self.pieces)
@@ -320,7 +320,7 @@ class Stack:
             self.step.add_(1)
         else:
             gradient = streams.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
-            self._update(gradient, *self._updated_what())
+            self._update(gradient, *self._update_arguments())
 
     def _point(self) -> Tensor:
         """Where gradients are taken."""
@@ -328,13 +328,13 @@ class Stack:
 
     def _parts(self, point: Tensor) -> tuple[Tensor, ...]:
         """Sums over the batches of the step, parameter by parameter; added up in double where there are several pieces."""
-        total = self._sums(*self._sums_of_what(point, 0))
+        total = self._sums(*self._sum_arguments(point, 0))
         for piece in range(1, self.pieces):
-            more = self._sums(*self._sums_of_what(point, piece))
+            more = self._sums(*self._sum_arguments(point, piece))
             total = tuple(sum.double() + part for sum, part in zip(total, more, strict=True))
         return total
 
-    def _sums_of_what(self, point: Tensor, piece: int) -> tuple[Any, ...]:
+    def _sum_arguments(self, point: Tensor, piece: int) -> tuple[Any, ...]:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long() - self.first
         picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
@@ -382,7 +382,7 @@ class Stack:
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
         self._at(probe.weights, self.first)
-        _, _, point, _, _, clip, *lots = self._sums_of_what(self._point(), 0)
+        _, _, point, _, _, clip, *lots = self._sum_arguments(self._point(), 0)
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
             places = which.to(self.x.device)
@@ -397,7 +397,7 @@ class Stack:
             self.x[:records], self.y[:records] = held
             self.weights.zero_()  # every round begins anew
 
-    def _updated_what(self) -> tuple[Any, ...]:
+    def _update_arguments(self) -> tuple[Any, ...]:
         numbers = self.divisor, self.counts, self.step, self.optimiser.numbers, self.strength
         return self.weights, self.slots, self.anchor, self.share, self.mean, *numbers
 
@@ -427,13 +427,13 @@ class Stack:
 
 
 def _wholes(members: Members) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """The whole numbers of `Terms`."""
+    """The whole numbers of `BatchTensors`."""
     wanted = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
     return members.sizes, members.offsets, wanted
 
 
 def _numbers(job: Job) -> tuple[float, float, float, float, float]:
-    """Clip norm, noise, grid, divisor, and the rate of `Terms`."""
+    """Clip norm, noise, grid, divisor, and the rate of `BatchTensors`."""
     clip, scale, grid, noisy = 1.0, 1.0, 1.0, job.noisy
     if noisy:
         clip, scale = noisy.clip_norm, noisy.noise_multiplier * noisy.clip_norm

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..local import Job, Key, noise
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
-from .cohort import Cohort, Part, Trained
+from .cohort import Cohort, LocalState, Part
 
 NAMES = {  # our slots in torch.optim's words
     "velocity": "momentum_buffer",
@@ -24,7 +24,7 @@ NAMES = {  # our slots in torch.optim's words
 class Reference(Cohort):
     """Algorithm 2 as it is printed."""
 
-    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+    def _local(self, round: int, group: list[int], part: Part, begun: LocalState, slots: dict[str, Tensor]) -> LocalState:
         (i,) = group
         job, rule, strength = self.jobs[i], self._part(part), self.numbers(group).strength
         phase, seen = (job.upload, self.steps[i]) if part == "upload" else (job.kept, self.kept_seen[i])
@@ -46,7 +46,7 @@ class Reference(Cohort):
         for name in job.optimiser.slots:
             slots[name][0] = optimiser.state[weights][_theirs(job, name)]
         last = iterates[phase.averaged_from :]
-        return Trained((sum(last[1:], last[0]) / len(last))[None], anchor, share)
+        return LocalState((sum(last[1:], last[0]) / len(last))[None], anchor, share)
 
     def gradient(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
         job = self.jobs[i]

@@ -8,7 +8,6 @@ read from there.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -23,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fdp import BadValue
+from ..files import checksum, damaged
+from ..values import BadValue
 
 _NAMES = {torch.float32: ("F32", np.float32), torch.float64: ("F64", np.float64)}
 
@@ -33,21 +33,6 @@ class Place(NamedTuple):
 
     at: int
     checksum: str
-
-
-def hashing(content: bytes | memoryview = b"") -> hashlib.blake2b:
-    """A checksum to which more may be added."""
-    return hashlib.blake2b(content, digest_size=16)
-
-
-def checksum(content: bytes | memoryview) -> str:
-    """Of stored bytes, against damage. It is not keyed: that of private values may stand in private files only."""
-    return hashing(content).hexdigest()
-
-
-def damaged(path: Path | None) -> BadValue:
-    """The refusal of a file that is not as it was written."""
-    return BadValue("checkpoint", path, "is damaged", "put back a copy of the run folder from before, or train anew")
 
 
 class Store:

@@ -16,8 +16,8 @@ from ..local.margins import sums_in
 from ..local.optimisers import Stacked
 from ..local.programs import Program
 from ..local.streams import Streams
-from .cohort import Cohort, Part, Trained
-from .device import Manner, Members, Stack, capacity_of
+from .cohort import Cohort, LocalState, Part
+from .device import BatchSpec, Members, Stack, capacity_of
 from .widths import cheapest_width, width_of
 
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
@@ -111,7 +111,7 @@ class Vectorised(Cohort):
             replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             self._stacks[kind, part] = Stack(
                 self.net, self.x, self.y, self._part(part), phase, jobs[0].optimiser,
-                Manner.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, program=program,
+                BatchSpec.of(jobs, sizes, phase), augmented=self.augmented, capacity=capacity, program=program,
                 compiles=self.compiles and not by_loop, replays=replays,
             )  # fmt: skip
         return self._stacks[kind, part]
@@ -137,7 +137,7 @@ class Vectorised(Cohort):
 
     # ------------------------------------------------------------------ local training
 
-    def _local(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+    def _local(self, round: int, group: list[int], part: Part, begun: LocalState, slots: dict[str, Tensor]) -> LocalState:
         if self.streams:
             return self._on_device(round, group, part, begun, slots)
         rule, phase, optimiser = self._part(part), self._phase(group, part), self._optimisers(group, begun.weights)
@@ -155,9 +155,11 @@ class Vectorised(Cohort):
             if step >= phase.averaged_from:
                 nth = step - phase.averaged_from + 1
                 mean = weights if nth == 1 else mean + (weights - mean) / nth
-        return Trained(mean, anchor, share)
+        return LocalState(mean, anchor, share)
 
-    def _on_device(self, round: int, group: list[int], part: Part, begun: Trained, slots: dict[str, Tensor]) -> Trained:
+    def _on_device(
+        self, round: int, group: list[int], part: Part, begun: LocalState, slots: dict[str, Tensor]
+    ) -> LocalState:
         phase, optimiser = self._phase(group, part), self._optimisers(group, begun.weights)
         strength = self.numbers(group).strength if self._part(part).anchored else None
         found = self._seated(round, group, part).run(begun, slots, self._seen(group, part), optimiser, strength)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config, load
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 TABLES = ("table1", "table2", "table3")
 

@@ -16,9 +16,10 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from ..fdp.values import Array, number, whole
+from ..fdp.bounds import Array
 from ..rules import FedAvg, Numbers, Rule, Server, Unprotected
 from ..sync import Coin, Sent, Synchronisation, Uploads, synchronise
+from ..values import number, whole
 
 LEAKING, WATCHING = 0, 1  # clients j and i
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..accounting.statement import up
-from ..engines.checkpoint import write_file
+from ..files import write_file
 
 HEADINGS = ("p", "σ", "B", "R paper", "R here", "ratio", "own", "global", "non-private", "μ paper", "μ CLT")
 CERTIFIED = ("p", "σ", "B", "R", "μ paper", "fixed: μ ≤", "ε ≤", "Poisson: μ ≤", "ε ≤", "others choose, fixed: ε ≤")

@@ -13,11 +13,11 @@ from typing import Any
 
 from ..accounting import PrivacyPlan
 from ..config import PUBLIC, Config, as_mapping, from_mapping
-from ..engines.checkpoint import write_file
-from ..fdp import BadValue
+from ..files import write_file
 from ..record import plan_as_json, plan_from_json
 from ..rules import RULES
 from ..run import Prepared, RoundDone, Trace, Watch, trace
+from ..values import BadValue
 
 VERSION = 1  # of the files below
 

@@ -13,7 +13,8 @@ from ..accounting import NoisySteps, PrivacyPlan, Sampling
 from ..accounting.paper import mu_weak
 from ..accounting.statement import ALPHA_MIN, bracket, finite, largest
 from ..config import Config
-from ..fdp.values import Bound, whole
+from ..fdp.bounds import Bound
+from ..values import whole
 from .declared import Experiment, Row
 from .running import Run, Runs
 

@@ -1,5 +1,6 @@
 """f-differential privacy in numbers: trade-off functions, subsampling, mixtures, composition. numpy and scipy only."""
 
+from .bounds import Bound, Neighbours
 from .constructors import (
     compose,
     epsilon_delta,
@@ -15,11 +16,9 @@ from .constructors import (
     poisson_gaussian,
 )
 from .tradeoff import Answer, TradeOff
-from .values import BadValue, Bound, Neighbours
 
 __all__ = [
     "Answer",
-    "BadValue",
     "Bound",
     "Neighbours",
     "TradeOff",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from ..values import BadValue, choice, number, whole
+from .bounds import Array, Neighbours
 from .closed import Closed
 from .lattice import Side, discretise
-from .values import Array, BadValue, Neighbours, choice, number, whole
 
 
 def clt_fixed_size(sigma: float, rate: float, steps: int) -> float:

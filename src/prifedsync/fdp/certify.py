@@ -17,9 +17,9 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtri
 
+from .bounds import Array, Bound
 from .lattice import LatticeTooLong, Side
 from .law import Factor, Law, compose, window
-from .values import Array, Bound
 
 MAX_SIZE = 1 << 21  # FFT length beyond which a wider bracket is accepted instead
 CURVE_POINTS = 16_000  # thresholds at which a curve is written down

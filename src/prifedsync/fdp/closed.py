@@ -8,10 +8,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from ..values import BadValue, number
+from .bounds import Array, Bound
 from .lattice import Side, masses
 from .profile import GaussianHalf, Half, Profile, both_ways, reach
 from .tradeoff import TradeOff, levels_of, probability
-from .values import Array, BadValue, Bound, number
 
 QUANTILE_ERROR = 1e-13  # of a normal quantile, and of the distribution function moved into its argument
 

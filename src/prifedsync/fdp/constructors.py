@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..values import BadValue, choice, number, whole
+from .bounds import Neighbours
 from .closed import Closed, Gaussian
 from .numeric import Composition, Maximum, Participating, derived, hull_below
 from .profile import (
@@ -21,7 +23,6 @@ from .profile import (
     both_ways,
 )
 from .tradeoff import DEFAULT_TOLERANCE, TradeOff
-from .values import BadValue, Neighbours, choice, number, whole
 
 MOST_NOISE = 1e6
 LEAST_NOISE = 0.05  # noise_multiplier below this protects nobody (ε of hundreds) and underflows

@@ -17,8 +17,8 @@ from math import expm1
 
 import numpy as np
 
+from .bounds import Array
 from .profile import Half, Profile, reach
-from .values import Array
 
 TAIL_CUT = 1e-60  # δ of one step beyond this is booked as a perfect leak (pessimistic) or dropped (optimistic)
 MAX_NODES = 1 << 21

@@ -24,8 +24,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy import fft
 
+from .bounds import Array
 from .lattice import Masses
-from .values import Array
 
 UNIT = float(np.finfo(float).eps)
 LOG_OUTSIDE = -46.0  # the window leaves out at most e^−46 ≈ 1e−20 of the (tilted) law at either end

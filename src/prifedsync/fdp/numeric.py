@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from .bounds import Array, Bound
 from .certify import OneSide
 from .closed import Closed
 from .lattice import Side, masses, nodes
 from .law import Factor, Leaf, Mixture, Product
 from .profile import Half, Profile, both_ways
 from .tradeoff import TradeOff, levels_of
-from .values import Array, Bound
 
 
 class Numeric(TradeOff):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from .values import Array
+from .bounds import Array
 
 SQRT_HALF_PI = float(np.sqrt(np.pi / 2))
 SQRT_TWO_PI = float(np.sqrt(2 * np.pi))

@@ -13,11 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from ..values import BadValue, number
+from .bounds import Array, Bound
 from .certify import Certified
 from .lattice import Side, discretise, nodes
 from .law import Factor, Leaf
 from .profile import Profile, reach
-from .values import Array, BadValue, Bound, number
 
 DEFAULT_TOLERANCE = 1e-4  # bracket in ε at δ = 1e−5 that a composition aims at (relative where ε < 1)
 

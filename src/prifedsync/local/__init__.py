@@ -1,6 +1,6 @@
 """Local private training: draws, batches, per-record clipping, noise, optimisers, output perturbation."""
 
-from .batches import OpenSteps
+from .batches import UnnoisedSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
 from .margins import CLIP_MARGIN, Arithmetic
@@ -14,11 +14,11 @@ __all__ = [
     "Job",
     "Key",
     "Net",
-    "OpenSteps",
     "Optimiser",
     "Phase",
     "RecordedDraws",
     "Schedule",
     "SeededDraws",
     "SystemDraws",
+    "UnnoisedSteps",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 PADDING = 4  # pixels that an image may move each way
 CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # of the move down, the move right, and mirrored or not

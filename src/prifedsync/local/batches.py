@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from ..accounting import NoisySteps, Sampling
-from ..fdp import BadValue
-from ..fdp.values import choice, whole
+from ..values import BadValue, choice, whole
 from .draws import Draws, Key
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenSteps:
+class UnnoisedSteps:
     """Steps without clipping or noise: what is trained so has no guarantee of its own."""
 
     records: int
@@ -35,12 +34,12 @@ class OpenSteps:
         return 1.0 if self.batch == "full" else self.batch / self.records
 
 
-def expected_size(steps: NoisySteps | OpenSteps) -> int:
+def expected_size(steps: NoisySteps | UnnoisedSteps) -> int:
     """What a sum over a batch is divided by: a public number, whatever the batch turned out to be."""
     return steps.records if steps.batch == "full" else steps.batch
 
 
-def choose(steps: NoisySteps | OpenSteps, present: int, client: str, round: int, step: int, draws: Draws) -> Tensor:
+def choose(steps: NoisySteps | UnnoisedSteps, present: int, client: str, round: int, step: int, draws: Draws) -> Tensor:
     """The records of one step, in ascending order; every step of every round draws its own.
 
     `present` is how many records there really are; the rate comes from the nominal number.

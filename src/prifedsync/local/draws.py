@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fdp import BadValue
+from ..values import BadValue
 
 KEY_BYTES = 32
 VERSION = 3  # of what a key stands for: under another one a run is not resumed

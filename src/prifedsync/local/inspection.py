@@ -18,7 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ..fdp import BadValue
+from ..values import BadValue
 
 CLOSE = 1e-9  # relative, in double precision
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
-from ..fdp import BadValue, Neighbours
-from ..fdp.values import number, whole
-from .batches import OpenSteps
+from ..fdp import Neighbours
+from ..values import BadValue, number, whole
+from .batches import UnnoisedSteps
 from .optimisers import Optimiser
 
 LEAST_SPREAD = 1e-6  # of noise that is added to weights in single precision: what is smaller, weights of size 1 round away
@@ -31,7 +31,7 @@ class Job:
     client: str
     plan: PrivacyPlan | None
     optimiser: Optimiser
-    open_steps: OpenSteps | None = None  # how it trains where the plan is not about steps
+    unnoised_steps: UnnoisedSteps | None = None  # how it trains where the plan is not about steps
     averaging: float = 0.0  # share of the last iterates that are averaged into the upload
     mixing: float = 1.0
     strength: float = 0.0
@@ -43,8 +43,8 @@ class Job:
         number("mixing", self.mixing, 0, 1)
         number("strength", self.strength, 0)
         whole("kept_steps", self.kept_steps, 0)
-        if (self.open_steps is None) != (self.noisy is not None):
-            raise BadValue("open_steps", self.open_steps, "must be given exactly where the plan has no noisy steps")
+        if (self.unnoised_steps is None) != (self.noisy is not None):
+            raise BadValue("unnoised_steps", self.unnoised_steps, "must be given exactly where the plan has no noisy steps")
         if self.kept_counted and self.kept_steps > self.steps.local_steps:
             raise BadValue("kept_steps", self.kept_steps, f"are more than all local_steps = {self.steps.local_steps}")
 
@@ -59,8 +59,8 @@ class Job:
         return mechanism if isinstance(mechanism, OutputPerturbation) else None
 
     @property
-    def steps(self) -> NoisySteps | OpenSteps:
-        steps = self.noisy or self.open_steps
+    def steps(self) -> NoisySteps | UnnoisedSteps:
+        steps = self.noisy or self.unnoised_steps
         assert steps is not None  # __post_init__
         return steps
 

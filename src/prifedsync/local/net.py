@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
 from ..accounting import Neighbours, NoisySteps
-from ..fdp import BadValue
+from ..values import BadValue
 from . import behaviour, invariance, layers, margins
 from .inspection import KeyedDropout, Uses, adopt, check_forward, check_memory
 from .margins import Arithmetic

@@ -13,8 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..fdp import BadValue
-from ..fdp.values import number, whole
+from ..values import BadValue, number, whole
 
 Name = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
 SLOTS: dict[Name, tuple[str, ...]] = {  # the vectors each keeps for a client

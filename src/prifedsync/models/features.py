@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 from .hog import Hog
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..fdp.values import BadValue
+from ..values import BadValue
 
 DIRECTIONS = 8
 SMALLEST, LARGER = 8, 16  # shortest side of an image; from this on, cells are larger

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .. import named
-from ..fdp.values import BadValue, whole
+from ..values import BadValue, whole
 
 if TYPE_CHECKING:
     from ..config import ModelConfig

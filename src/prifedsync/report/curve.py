@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..fdp import BadValue, TradeOff, gaussian
-from ..fdp.values import Array
+from ..fdp import TradeOff, gaussian
+from ..fdp.bounds import Array
+from ..values import BadValue
 
 INK, ACCENT, WARN, PALE = "#1f2937", "#0f62a8", "#b45309", "#9ca3af"
 TITLE = "What any attack must get wrong"

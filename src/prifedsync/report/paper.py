@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import ndtr
 
-from ..fdp import BadValue, fixed_size, gaussian
-from ..fdp.values import Array, number, whole
+from ..fdp import fixed_size, gaussian
+from ..fdp.bounds import Array
+from ..values import BadValue, number, whole
 from .curve import ACCENT, INK, PALE, WARN, X_LABEL, Y_LABEL, Line
 
 SIGNAL, SAMPLED = 1.8, 0.35  # μ and p of `fig:cpf`

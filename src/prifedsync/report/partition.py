@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..fdp import BadValue
+from ..values import BadValue
 from .curve import ACCENT, INK
 
 MOST_BARS = 10

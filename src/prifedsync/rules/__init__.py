@@ -10,7 +10,7 @@ from .interpolate import Interpolate
 from .mean_regularised import MeanRegularised
 from .mixture import Mixture
 from .pfedme import PFedMe
-from .rule import Kept, Noised, Numbers, OnlyHere, Pulled, Rule, Server, Steps, Unprotected
+from .rule import Kept, LocalOnly, Noised, Numbers, Pulled, Rule, Server, Steps, Unprotected
 
 RULES: dict[str, type[Rule]] = {
     "fedavg": FedAvg,
@@ -35,11 +35,11 @@ __all__ = [
     "FedProx",
     "Interpolate",
     "Kept",
+    "LocalOnly",
     "MeanRegularised",
     "Mixture",
     "Noised",
     "Numbers",
-    "OnlyHere",
     "PFedMe",
     "Pulled",
     "Rule",

@@ -28,7 +28,7 @@ class Unprotected(Generic[T]):
 
 
 @dataclass(frozen=True)
-class OnlyHere(Generic[T]):
+class LocalOnly(Generic[T]):
     """Kept: never leaves the client, and nothing that leaves may depend on it."""
 
     value: T

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeVar
 
-from ..accounting import (
+from .accounting import (
     CannotMeet,
     Neighbours,
     NoisySteps,
@@ -18,12 +18,12 @@ from ..accounting import (
     Target,
     calibrated,
 )
-from ..accounting.statement import down, up
-from ..config import ClientConfig, Config
-from ..data import Federation
-from ..fdp import BadValue
-from ..local import Job, OpenSteps, Optimiser, Schedule
-from ..rules import RULES, Pulled, Rule
+from .accounting.statement import down, up
+from .config import ClientConfig, Config
+from .data import Federation
+from .local import Job, Optimiser, Schedule, UnnoisedSteps
+from .rules import RULES, Pulled, Rule
+from .values import BadValue
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 T = TypeVar("T")
@@ -90,9 +90,9 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
     sampling = Sampling(either(own.sampling, local.sampling))
     clip = either(own.clip_norm, private.clip_norm)
     noise = either(own.noise_multiplier, private.noise_multiplier)
-    open_steps, plan = None, None
+    unnoised_steps, plan = None, None
     if private.mechanism != "noisy-steps" or not counted:
-        open_steps = OpenSteps(records=present, batch=batch, local_steps=counted or steps, sampling=sampling)
+        unnoised_steps = UnnoisedSteps(records=present, batch=batch, local_steps=counted or steps, sampling=sampling)
     if private.mechanism != "none" and counted:  # what nobody else ever sees needs no plan
         mechanism: NoisySteps | OutputPerturbation
         if private.mechanism == "noisy-steps":
@@ -130,7 +130,7 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
     strength = either(own.strength, config.rule.strength)
     _check_strength(rule, optimiser, strength, steps)
     return Job(
-        client=name, plan=plan, optimiser=optimiser, open_steps=open_steps, averaging=local.averaging,
+        client=name, plan=plan, optimiser=optimiser, unnoised_steps=unnoised_steps, averaging=local.averaging,
         mixing=either(own.mixing, config.rule.mixing), strength=strength, kept_steps=steps if rule.kept else 0,
         kept_counted=rule.publishes or not rule.uploads,
     )  # fmt: skip

@@ -10,7 +10,6 @@ and of the manifest itself. What does not match is refused when the run is resum
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -22,15 +21,15 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save
 from torch import Tensor
 
-from ..fdp import BadValue
+from ..engines import Cohort
+from ..engines.store import Place
+from ..files import checksum, damaged, write_file
 from ..local.draws import KEY_BYTES
 from ..rules import Server
-from .cohort import Cohort
-from .store import Place, checksum, damaged
+from ..values import BadValue
 
 MANIFEST = "manifest.json"
 SECRET = "secret.key"
-NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # how a file system says that it cannot sync a folder
 
 
 @dataclass(frozen=True)
@@ -147,35 +146,6 @@ def _write_secret(path: Path, secret: bytes) -> None:
     os.fsync(file)
     os.close(file)
     os.replace(partly, path)
-
-
-def write_file(path: Path, content: bytes, private: bool = False) -> None:
-    """Write beside the path, make sure it is on the disk, then rename. `private`: only its owner may read it."""
-    partly = path.with_name(path.name + ".new")
-    try:
-        with partly.open("wb") as file:
-            if private:
-                os.fchmod(file.fileno(), 0o600)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partly, path)
-    except BaseException:
-        partly.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make sure that a rename is on the disk; a file system without such a call keeps its folders in its own way."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno not in NO_FOLDER_SYNC:
-            raise
-    finally:
-        os.close(folder)
 
 
 def _canonical(manifest: dict[str, Any]) -> bytes:

@@ -1,34 +1,13 @@
-"""What every number here is made of: a bracket, and a refusal that says what to do."""
+"""Checked values, and the refusal of a bad one: field, value, rule and remedy in one line."""
 
 from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from numbers import Integral
+from typing import TypeVar
 
 LONGEST = 200  # characters of a value that a refusal repeats
-Array = NDArray[np.floating[Any]]
-
-
-class Bound(NamedTuple):
-    """A bracket that contains the true value; for a privacy loss the upper end is the safe one."""
-
-    lower: float
-    upper: float
-
-    @property
-    def width(self) -> float:
-        return 0.0 if self.lower == self.upper else self.upper - self.lower  # both may be infinite
-
-
-class Neighbours(Enum):
-    """Which data sets must look alike: one record replaced, or one record added or removed."""
-
-    REPLACE = "replace"
-    ADD_REMOVE = "add-remove"
 
 
 class BadValue(ValueError):
@@ -68,7 +47,7 @@ def number(field: str, value: float, low: float, high: float = math.inf, *, ends
 
 def whole(field: str, value: int, low: int, high: int | None = None, *, remedy: str = "") -> int:
     """The value as an int, if it is a whole number from `low` to `high`; a bool or 2.5 is refused."""
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if is_whole and value >= low and (high is None or value <= high):
         return int(value)
     rule = f"must be a whole number of at least {low}" + ("" if high is None else f" and at most {high}")

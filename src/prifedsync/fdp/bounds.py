@@ -1,0 +1,29 @@
+"""What every number here is: a bracket; and the adjacency relations."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating[Any]]
+
+
+class Bound(NamedTuple):
+    """A bracket that contains the true value; for a privacy loss the upper end is the safe one."""
+
+    lower: float
+    upper: float
+
+    @property
+    def width(self) -> float:
+        return 0.0 if self.lower == self.upper else self.upper - self.lower  # both may be infinite
+
+
+class Neighbours(Enum):
+    """Which data sets must look alike: one record replaced, or one record added or removed."""
+
+    REPLACE = "replace"
+    ADD_REMOVE = "add-remove"

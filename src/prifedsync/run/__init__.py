@@ -1,0 +1,25 @@
+"""Config in, result out: the Python API behind `prifedsync.train`."""
+
+from ..events import RoundDone, Until, Watch, Working
+from .loop import synchronised
+from .prepare import GIVEN, Prepared, prepare
+from .recording import sentence
+from .training import Finished, Result, Trace, resume, trace, train
+
+__all__ = [
+    "GIVEN",
+    "Finished",
+    "Prepared",
+    "Result",
+    "RoundDone",
+    "Trace",
+    "Until",
+    "Watch",
+    "Working",
+    "prepare",
+    "resume",
+    "sentence",
+    "synchronised",
+    "trace",
+    "train",
+]

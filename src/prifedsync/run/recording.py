@@ -1,0 +1,178 @@
+"""What a run leaves behind: its record and its models."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from .. import __version__
+from ..accounting import Target
+from ..accounting.planning import rare_events
+from ..accounting.statement import Statement
+from ..config import PUBLIC, as_mapping
+from ..engines import Cohort
+from ..events import Watch, Working
+from ..files import write_file
+from ..local import Job
+from ..record import (
+    KEPT,
+    NO_GUARANTEE,
+    NOTHING_LEAVES,
+    OVERLAP,
+    SCORES_LEAK,
+    SIMULATION,
+    TIMINGS_LEAK,
+    ClientRecord,
+    Guarantees,
+    RunRecord,
+    Scores,
+    plan_as_json,
+)
+from ..rules import LocalOnly, Noised, Server, Unprotected
+from .prepare import Prepared
+
+
+def record_of(
+    prepared: Prepared, server: Server, cohort: Cohort, personal: list[float | None], scores: dict[str, Scores],
+    given: bool, watch: Watch,
+) -> RunRecord:  # fmt: skip
+    config = prepared.config
+    guarantees, most = Guarantees(config.privacy.delta, len(prepared.jobs)), max(cohort.taken)
+    randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
+    released = prepared.scorer.each(server.released) if prepared.rule.uploads else [None] * len(prepared.jobs)
+    clients = []
+    for i, job in enumerate(prepared.jobs):
+        _check_count(job, cohort.taken[i], cohort.queries[i])
+        planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
+        rounds = most if job.plan and job.plan.copies > 1 else cohort.taken[i]  # who else holds a record is not asked
+        taken = guarantees.taken(job.plan, rounds).as_json() if job.plan else None
+        clients.append(
+            ClientRecord(
+                name=job.client,
+                records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
+                plan=plan_as_json(job.plan) if job.plan else None,
+                rounds_taken=cohort.taken[i],
+                noisy_queries=cohort.queries[i],
+                planned=planned,
+                taken=taken,
+                personal=personal[i],
+                released=released[i],
+            )
+        )
+        watch(Working("accounting", i + 1, len(prepared.jobs)))
+    statement = guarantees.worst(prepared.plans) if prepared.plans else None
+    return RunRecord(
+        config=as_mapping(config),
+        clients=tuple(clients),
+        guarantee=_stated(statement, randomness) if statement else None,
+        sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
+        metric=prepared.metric,
+        scores=scores,
+        warnings=_warnings(prepared, given, guarantees, statement),
+        versions=versions(),
+        device=device_name(prepared.net.device),
+        gradients=prepared.net.gradients,
+        parameters=prepared.net.count,
+        personal_models=_publishing(prepared, cohort.personal(0)),
+    )
+
+
+def _nothing_leaves(prepared: Prepared) -> str:
+    """What is said instead of a guarantee where there is nothing to guarantee."""
+    rule = prepared.rule
+    return NOTHING_LEAVES if not rule.uploads and not prepared.plans and not rule.publishes else ""
+
+
+def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> str:
+    """Whether a model of this run may be published."""
+    if isinstance(model, LocalOnly):
+        return f"not private if published: {KEPT}"
+    if isinstance(model, Unprotected):
+        return f"not private if published: {NO_GUARANTEE}"
+    if prepared.config.privacy.randomness == "seeded":
+        return f"a simulation: the guarantee is {SIMULATION}"
+    return "may be published: covered by the guarantee in record.json"
+
+
+def _check_count(job: Job, taken: int, queries: int) -> None:
+    """The guarantee is stated from counts; if they disagree, there is none."""
+    per_round = job.noisy.local_steps if job.noisy else 1 if job.output else 0
+    if queries != taken * per_round:
+        raise RuntimeError(
+            f"client {job.client}: {queries} noisy queries in {taken} rounds of {per_round}; no guarantee can be stated"
+        )
+
+
+def sentence(statement: Statement | None, randomness: str) -> str:
+    """The guarantee in one sentence, and what it is not."""
+    if statement is None:
+        return NO_GUARANTEE
+    return statement.sentence() + (f" (A simulation: {SIMULATION}.)" if randomness == "seeded" else "")
+
+
+def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
+    return statement.as_json() | {"sentence": sentence(statement, randomness)}
+
+
+def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement: Statement | None) -> tuple[str, ...]:
+    config = prepared.config
+    found = list(statement.warnings) if statement else []
+    found += _rare_events(prepared, guarantees)
+    private = config.privacy.randomness == "system" or config.data.source not in PUBLIC
+    if private and any(len(c.test) for c in prepared.federation.clients):
+        found.append(SCORES_LEAK)
+    if private and prepared.plans:
+        found.append(TIMINGS_LEAK)
+    if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
+        found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
+    if prepared.federation.copies > 1 and prepared.plans:
+        found.append(f"{OVERLAP}: here up to {prepared.federation.copies}, and the guarantee is composed over so many")
+    if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
+        found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
+    if given:
+        found.append("records or model were given from Python: config.toml alone does not repeat this run")
+    return tuple(found)
+
+
+def _rare_events(prepared: Prepared, guarantees: Guarantees) -> tuple[str, ...]:
+    """What a target on the advantage leaves open, where this run has one."""
+    privacy = prepared.config.privacy
+    if privacy.target.advantage is None:
+        return ()
+    target = Target("advantage", privacy.target.advantage, privacy.delta)
+    return rare_events(target, ((job.client, guarantees.planned(job.plan).honest) for job in prepared.jobs if job.plan))
+
+
+def write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohort) -> None:
+    (folder / "personal").mkdir(parents=True, exist_ok=True)
+
+    def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> None:
+        state = {name: value.contiguous() for name, value in prepared.net.state_dict(model.value).items()}
+        content = save(state, metadata={"publishing": _publishing(prepared, model)})
+        write_file(path, content, private=isinstance(model, LocalOnly))
+
+    if prepared.rule.uploads:  # else it is made of nothing
+        write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(server.released))
+    for i, job in enumerate(prepared.jobs):
+        if cohort.taken[i]:  # the others still have the first weights
+            write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.personal(i))
+
+
+def versions() -> dict[str, str]:
+    return {
+        "prifedsync": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

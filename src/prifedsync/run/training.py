@@ -1,0 +1,178 @@
+"""Config in, result out: `prifedsync.train` and `prifedsync.resume`."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..accounting import PrivacyPlan
+from ..config import Config, from_mapping, load, to_toml
+from ..data import Federation
+from ..engines import Cohort
+from ..events import Until, Watch
+from ..files import CONFIG, LOG, claimed, not_begun, write_file
+from ..local import Net
+from ..record import (
+    RunRecord,
+    Scores,
+)
+from ..rules import Server
+from ..values import BadValue
+from .baselines import comparison
+from .checkpoint import Checkpoint
+from .loop import rounds_of
+from .prepare import GIVEN, Prepared, prepare
+from .recording import device_name, record_of, versions, write_models
+from .scores import everywhere, scores_of_one
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: the record, and the models as plain state_dicts."""
+
+    record: RunRecord
+    net: Net
+    server: Server
+    cohort: Cohort
+    folder: Path | None
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The released global model."""
+        return self.net.state_dict(self.server.released)
+
+    def personal(self, client: str) -> dict[str, Tensor]:
+        """A client's own model; `record.personal_models` says whether it may be published."""
+        names = [job.client for job in self.cohort.jobs]
+        if client not in names:
+            raise BadValue("client", client, "is not in this run", f"clients: {', '.join(names[:5])}…")
+        return self.net.state_dict(self.cohort.personal(names.index(client)).value)
+
+
+def train(
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    model: nn.Module | None = None,
+    out: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Train as the config says (a preset's name, a file, or a mapping of its fields).
+
+    clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
+    model: your module instead of the config's. out: a new folder for the run.
+    """
+    if isinstance(config, Mapping):
+        source = {} if clients is None else {"source": GIVEN}
+        config = from_mapping({**config, "data": {**config.get("data", {}), **source}})
+    elif not isinstance(config, Config):
+        overrides = [] if clients is None else [f'data.source="{GIVEN}"']
+        config = load(config, overrides)
+    elif clients is not None:
+        config = config.changed(**{"data.source": GIVEN})
+    watch = watch or (lambda event: None)
+    if out is None:
+        return _run(config, clients, model, None, watch)
+    with claimed(Path(out), new=True) as folder:
+        return _run(config, clients, model, folder, watch)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    model: nn.Module | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Go on with an interrupted run; what was given from Python before must be given again. Raises Finished."""
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file():
+        if folder.is_dir() and not_begun(folder):
+            raise BadValue("resume", folder, "was ended before the run began", f"begin it again: --out {folder}")
+        raise BadValue("resume", folder, "is not a run folder", f"it has no {CONFIG}")
+    with claimed(folder, new=False):
+        if (folder / RECORD).is_file():  # it is written last, and whole
+            Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
+            raise Finished(folder)
+        return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
+
+
+class Finished(BadValue):
+    """There is nothing to go on with: the run in this folder has its record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / RECORD
+        super().__init__("resume", folder, "is finished", f"its record is {self.path}")
+
+    @cached_property
+    def record(self) -> RunRecord:
+        return RunRecord.read(self.path)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What an experiment keeps of a run: its rounds, as rounds.jsonl has them, and what they were taken under."""
+
+    rounds: list[dict[str, Any]]
+    prepared: Prepared
+    device: str
+    versions: dict[str, str]
+
+    @property
+    def plans(self) -> tuple[PrivacyPlan, ...]:
+        """All that differ: no single one is the worst in every respect."""
+        return tuple(dict.fromkeys(self.prepared.plans))
+
+
+def trace(
+    config: Config, folder: str | Path, *, until: Until = lambda done: False, watch: Watch = lambda event: None,
+    like: Prepared | None = None,
+) -> Trace:  # fmt: skip
+    """The rounds alone, for experiments: no models, no comparisons, no record.
+
+    It ends after the round of which `until` says so, and goes on from the folder's last checkpoint. Ending a run by its
+    scores is ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
+    """
+    with claimed(Path(folder), new=False) as folder:
+        if (folder / RECORD).is_file():
+            raise BadValue("folder", folder, "holds a finished run", "name another")
+        # a checkpoint of other plans or records is refused when it is loaded
+        prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
+        write_file(folder / CONFIG, to_toml(config).encode())
+        rounds_of(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
+        rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+        device = device_name(prepared.net.device)
+        return Trace(rounds, prepared, device, versions())
+
+
+def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch) -> Result:
+    started = time.perf_counter()
+    prepared = prepare(config, clients, model, watch)
+    if folder:
+        write_file(folder / CONFIG, to_toml(config).encode())
+    server, cohort, personal = rounds_of(prepared, folder, watch)
+    trained = time.perf_counter()
+    scores = {"personal": Scores(prepared.score(personal), prepared.score(everywhere(prepared, cohort)))}
+    if prepared.rule.uploads:  # else there is no global model
+        scores["released"] = scores_of_one(prepared, server.released)
+    for kind in config.compare:
+        scores[kind] = comparison(prepared, kind, watch)
+    timings = {"train": trained - started, "all": time.perf_counter() - started}
+    given = clients is not None or model is not None
+    record = record_of(prepared, server, cohort, personal, scores, given, watch)
+    record = replace(record, timings=timings, host=platform.platform())
+    if folder:
+        write_models(folder / "models", prepared, server, cohort)
+        write_file(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False).encode())
+        Checkpoint(folder / "checkpoint").remove()
+    return Result(record, prepared.net, server, cohort, folder)
