@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "prifedsync"
 ORDER = (
     ("values",),
     ("files", "named"),
+    ("store",),
     ("fdp",),
     ("accounting",),
     ("config",),

@@ -20,7 +20,7 @@ from .accounting import (
 )
 from .accounting.statement import down, up
 from .config import ClientConfig, Config
-from .data import Federation
+from .data import Description
 from .local import Job, Optimiser, Schedule, UnnoisedSteps
 from .rules import RULES, Pulled, Rule
 from .values import BadValue
@@ -50,10 +50,10 @@ def _kind(config: Config) -> type[Rule]:
 
 
 def jobs_of(
-    config: Config, federation: Federation, margin: Margin, told: Callable[[int], None] = lambda done: None
+    config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None
 ) -> list[Job]:
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client."""
-    sizes = {client.name: len(client.train) for client in federation.clients}
+    sizes = federation.sizes
     for name in config.clients:
         if name not in sizes:
             near = get_close_matches(name, sizes, 1, 0)
@@ -132,7 +132,7 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
     return Job(
         client=name, plan=plan, optimiser=optimiser, unnoised_steps=unnoised_steps, averaging=local.averaging,
         mixing=either(own.mixing, config.rule.mixing), strength=strength, kept_steps=steps if rule.kept else 0,
-        kept_counted=rule.publishes or not rule.uploads,
+        participation=participation_of(config), kept_counted=rule.publishes or not rule.uploads,
     )  # fmt: skip
 
 

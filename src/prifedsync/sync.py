@@ -1,109 +1,164 @@
-"""Algorithm 1 (PriFedSync), and the protocol an engine obeys."""
+"""Algorithm 1 (PriFedSync), and what its two sides must do: the server's and the engine's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from .rules import Noised, Rule, Server, Unprotected
-from .values import BadValue, number, whole
+from .local.answers import Absent, Answer, Lost, Refused, Sent, Stayed
+from .rules import LocalOnly, Noised, Server, Unprotected
+from .values import number, whole
+
+__all__ = [
+    "Absent",
+    "Account",
+    "Aggregation",
+    "Answer",
+    "Clients",
+    "Engine",
+    "Evaluation",
+    "Helpers",
+    "Lost",
+    "Model",
+    "Refused",
+    "Sent",
+    "Stayed",
+    "Synchronisation",
+    "Uploads",
+    "synchronise",
+]
+
+Model = Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]  # weights [P], and whether they may leave
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A client's upload: its row, and how many noisy queries it is made of."""
+class Helpers:
+    """What the server offers in a round: who is asked, and h_i of whoever takes part, made when it is asked for."""
 
-    row: Tensor
-    queries: int
+    names: tuple[str, ...]
+    make: Callable[[Sequence[str]], Tensor]  # names → [C, P], which may be one row expanded
 
-
-@dataclass(frozen=True)
-class Stayed:
-    """The client trained a model that stays with it, and sent nothing."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The client did not train; the reason is a function of public numbers."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The client may have trained, and nothing arrived: what it spent stays spent."""
-
-    reason: str
+    def __call__(self, names: Sequence[str]) -> Tensor:
+        return self.make(names)
 
 
 @dataclass(frozen=True)
 class Uploads:
-    """What came back from one round, client by client."""
+    """What came back from one round. It cannot be changed, and it accepts nothing that must stay with a client."""
 
-    of: dict[int, Sent | Stayed | Refused | Lost]
-    rows: Noised[Tensor] | Unprotected[Tensor]  # [C, P], the rows of those who sent
+    answers: Mapping[str, Answer]  # of everybody who was asked
+    rows: Noised[Tensor] | Unprotected[Tensor]  # [C, P], of those who sent, in the order of the answers
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, (Noised, Unprotected)):
             raise TypeError(f"an upload must be Noised, not {type(self.rows).__name__}")
+        object.__setattr__(self, "answers", MappingProxyType(dict(self.answers)))
+        if len(self.senders) != len(self.rows.value):
+            raise ValueError(f"{len(self.senders)} clients sent {len(self.rows.value)} rows")
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, Sent))
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Those whose own model is another one now."""
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, (Sent, Stayed)))
 
 
-class Engine(Protocol):
-    """How clients are executed. The only stateful object: client models live with the clients."""
+@dataclass(frozen=True)
+class Account:
+    """What a client has spent, as it says itself."""
 
-    def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
-        """Local training of the chosen clients, from F_i of these weights; None: from what was last pushed."""
-
-    def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        """The chosen clients receive F_i of these weights, and start from it whenever they take part again."""
+    taken: int  # rounds committed to
+    queries: int  # noisy queries, counted where noise was added
 
 
-class Coin(Protocol):
-    """Who takes part: a fair coin for each client and round, which sees neither data nor past releases."""
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores on test records by the client's name; None where it has none to score on."""
 
-    def __call__(self, client: int, round: int) -> float: ...  # uniform in (0, 1)
+    personal: Mapping[str, float | None]  # clients' own models on their own test records
+    released: Mapping[str, float | None]  # the released model on each client's test records; empty where there is none
+    pooled_personal: Mapping[str, float | None]  # clients' own models on everybody's test records
+    pooled_released: float | None  # the released model on everybody's
+
+
+class Clients(Protocol):
+    """All that Algorithm 1 asks of the clients' side."""
+
+    def train(self, round: int, helpers: Helpers) -> Uploads:
+        """Every client that is asked answers: by its own coin and budget it takes part, and trains from its helper."""
+
+
+class Engine(Clients, Protocol):
+    """How clients are executed: together in one process, or each somewhere else. Clients have names, never numbers.
+
+    Models and counts live with the clients; all of what callers know about them is here."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def accounts(self) -> Mapping[str, Account]:
+        """What each client has spent."""
+
+    def models(self) -> Mapping[str, Model]:
+        """The model each client uses; each is made when it is looked up."""
+
+    def evaluate(
+        self, released: Tensor | None, own: Sequence[str] = (), pooled: Sequence[str] | None = None
+    ) -> Evaluation | None:
+        """Scores of the released model, and of these clients' own; None where clients do not show their scores.
+
+        pooled: on everybody's test records together too, with these clients' own models."""
+
+    def save(self) -> dict[str, Any]:
+        """Writes what changed, over nothing that the last `save` named; all that is needed to go on, as JSON."""
+
+    def saved(self) -> None:
+        """What `save` returned is safe on the disk."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `save` returned; refuses what was begun as something else, and what is damaged."""
+
+
+class Aggregation(Protocol):
+    """The server's side of a round: it never sees a record."""
+
+    def helpers(self, server: Server) -> Helpers:
+        """h_i = F_i of the global model and of what clients sent before."""
+
+    def merge(self, server: Server, uploads: Uploads, rate: float) -> Server:
+        """The global model after these uploads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synchronisation:
-    """The public numbers of Algorithm 1."""
+    """The public numbers of Algorithm 1 that the server reads."""
 
-    clients: int
     rounds: int
-    participation: float = 1.0
     server_rate: float = 1.0
-    delivery: Literal["pull", "push"] = "pull"
     averaging: float = 0.0  # share of the last rounds whose global models are averaged into the released one
 
     def __post_init__(self) -> None:
-        whole("clients", self.clients, 1)
         whole("rounds", self.rounds, 1)
-        number("participation", self.participation, 0, 1, ends="(]")
         number("server_rate", self.server_rate, 0, 1, ends="(]")
         number("averaging", self.averaging, 0, 1)
-        if self.delivery not in ("pull", "push"):
-            raise BadValue("delivery", self.delivery, "must be pull or push")
 
     def averages(self, round: int) -> bool:
         return round >= self.rounds - self.averaging * self.rounds
 
 
 def synchronise(
-    plan: Synchronisation, rule: Rule, engine: Engine, coin: Coin, server: Server
-) -> Iterator[tuple[Server, Uploads | None]]:
+    plan: Synchronisation, aggregation: Aggregation, clients: Clients, server: Server
+) -> Iterator[tuple[Server, Uploads]]:
     """Algorithm 1 from the server's round on; yields after every round. A round that nobody joins passes."""
-    pull = plan.delivery == "pull"
     for round in range(server.round, plan.rounds):
-        chosen = [i for i in range(plan.clients) if coin(i, round) < plan.participation]  # Ω
-        uploads = None
-        if chosen:
-            uploads = engine.train(round, chosen, server.weights if pull else None)  # w̃_i
-            if len(uploads.rows.value):
-                server = rule.merge(server, uploads.rows, plan.server_rate)  # w_glob
-            if not pull:
-                engine.push(chosen, server.weights)  # h_i
+        uploads = clients.train(round, aggregation.helpers(server))  # h_i → w̃_i, of those whose coin says so: Ω
+        server = aggregation.merge(server, uploads, plan.server_rate)  # w_glob
         server = server.next_round(plan.averages(round))
         yield server, uploads

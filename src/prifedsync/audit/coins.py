@@ -1,23 +1,18 @@
 """The participation coin of a run: its rate, and whether a toss comes back in another round, client or run.
 
-Algorithm 1 is run as a run does, with an engine that trains nobody and only notes who was asked.
+Clients are asked as a run asks them, and train nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from .. import run
-from ..local import Draws
+from ..local import Draws, UnnoisedSteps
+from ..local.client import Client
 from ..planning import participation_of
-from ..rules import Noised, Server
 from ..run import Prepared
-from ..sync import Refused, Uploads
 from . import statistics
 from .check import CHANCE, Check
 from .statistics import Event
@@ -25,20 +20,6 @@ from .subject import another_key
 
 CLIENTS = 8
 ROUNDS = 200
-
-
-@dataclass
-class Onlooker:
-    """An engine whose clients all refuse."""
-
-    asked: dict[int, list[int]] = field(default_factory=dict)
-
-    def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
-        self.asked[round] = list(chosen)
-        return Uploads({i: Refused("only the coin is looked at") for i in chosen}, Noised(torch.zeros(0, 1)))
-
-    def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        """There is nothing to receive."""
 
 
 def check_coins(prepared: Prepared, draws: Draws) -> Check:
@@ -64,13 +45,13 @@ _COIN = "Every client has a new coin in every round, secret like the noise: ampl
 
 
 def tosses(prepared: Prepared, draws: Draws, rate: float) -> np.ndarray:
-    """Who takes part, [clients, rounds]."""
-    config = prepared.config.changed(participation=rate, rounds=ROUNDS)
-    few = replace(prepared, config=config, jobs=prepared.jobs[:CLIENTS])
-    onlooker = Onlooker()
-    for _ in run.synchronised(few, onlooker, draws, Server(torch.zeros(1))):
-        pass
-    found = np.zeros((len(few.jobs), ROUNDS))
-    for round, chosen in onlooker.asked.items():
-        found[chosen, round] = 1
-    return found
+    """Who takes part, [clients, rounds]: each client is asked in every round, as a run asks it, and trains nothing."""
+    present = np.zeros((CLIENTS, ROUNDS))
+    for i, job in enumerate(prepared.jobs[:CLIENTS]):
+        # the coin of a client without a budget: only the toss is looked at
+        unnoised = UnnoisedSteps(records=1, batch="full", local_steps=1)
+        alone = replace(job, plan=None, unnoised_steps=unnoised, kept_steps=0, participation=rate)
+        client = Client(alone, draws, records=1)
+        for round in range(ROUNDS):
+            present[i, round] = client.join(round, draws) is None
+    return present[: len(prepared.jobs)]

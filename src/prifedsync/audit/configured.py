@@ -39,14 +39,14 @@ def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
 def audit_config(config: Config) -> StepAudit:
     """Attack one step of the first client's job, and the coin that says who takes part."""
     prepared = run.prepare(config)
-    job, clients = prepared.jobs[0], prepared.federation.clients
+    job = prepared.jobs[0]
     if job.plan is None:
         if config.privacy.mechanism != "none":
             raise BadValue(
                 "rule.name", config.rule.name, "sends nothing: there is no noise to audit", "or rule.publish=true"
             )
         raise BadValue("privacy.mechanism", "none", "adds no noise: there is nothing to audit", "choose a mechanism")
-    x, y = _made_up(clients[0].train, prepared.federation.task)
+    x, y = _made_up(prepared.held.clients[0].train, prepared.description.task)
     draws = SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws()
     found = audit_step(
         prepared.module,
@@ -68,7 +68,7 @@ def audit_config(config: Config) -> StepAudit:
 
 def _check_loss(prepared: Prepared) -> Check:
     """The run's loss on made-up outputs and targets."""
-    task = prepared.federation.task
+    task = prepared.description.task
     outputs = torch.randn(LOSSES, task.outputs, generator=torch.Generator().manual_seed(0))
     y = torch.arange(LOSSES) % max(task.classes, 2)
     if task.kind != "classes":

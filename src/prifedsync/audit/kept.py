@@ -58,9 +58,9 @@ def _noise(subject: Subject) -> list[str]:
         faults.append(f"noise of scale {statistics.scale(kept, 'gaussian'):.4f}")
     if not statistics.correlation(np.concatenate([sent, kept]))[1] >= CHANCE:
         faults.append("the upload's noise")
-    if set(cohort.queries) != {2 * STEPS}:
+    if {account.queries for account in cohort.accounts().values()} != {2 * STEPS}:
         faults.append("steps that are not counted")
-    if not all(isinstance(cohort.personal(i), Noised) for i in range(CLIENTS)):
+    if not all(isinstance(model, Noised) for model in cohort.models().values()):
         faults.append("not marked as noised")
     return faults
 
@@ -70,7 +70,7 @@ def _over_scale(models: Tensor, known: Tensor) -> np.ndarray:
 
 
 def _kept(cohort: Cohort) -> Tensor:
-    return torch.stack([cohort.personal(i).value for i in range(len(cohort.jobs))]).detach().cpu()
+    return torch.stack([model.value for model in cohort.models().values()]).detach().cpu()
 
 
 def _batches(subject: Subject) -> list[str]:

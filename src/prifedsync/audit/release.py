@@ -11,7 +11,7 @@ from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort
 from ..fdp import Neighbours
 from ..local import Job, Optimiser
-from ..sync import Refused, Sent
+from ..sync import Account, Refused, Sent
 from .check import Check
 from .subject import (
     GRID,
@@ -21,6 +21,7 @@ from .subject import (
     Records,
     Subject,
     Tape,
+    answers,
     device_noise,
     far_below,
     fitted,
@@ -127,16 +128,16 @@ def check_count(subject: Subject) -> Check:
     on_device = cohort.streams is not None and isinstance(subject.mechanism, NoisySteps)
     drawn, counted = set(), set()
     for round in range(ROUNDS):
-        sent = cohort.train(round, range(len(jobs)), subject.start.to(subject.net.device)).of
+        sent = answers(cohort, round, subject.start).answers
         if on_device:
             drawn.add(planned if _explained(subject, planned, round) else 0)
         else:
             drawn |= {len(noise_keys(subject.mechanism, tape, job.client, round)) for job in jobs}
         counted |= {upload.queries for upload in sent.values() if isinstance(upload, Sent)}
-    totals = set(cohort.queries) == {ROUNDS * planned} and set(cohort.taken) == {ROUNDS}
+    totals = set(cohort.accounts().values()) == {Account(ROUNDS, ROUNDS * planned)}
     afresh = len({(kind, key) for kind, key, _ in tape.notes}) == len(tape.notes)
     afresh &= _streams_differ(tape, jobs) if on_device else _batches_drawn(tape, jobs, planned)
-    last = cohort.train(ROUNDS, range(len(jobs)), subject.start.to(subject.net.device)).of
+    last = answers(cohort, ROUNDS, subject.start).answers
     refused = all(isinstance(upload, Refused) for upload in last.values())
     words = [f"{_set(drawn)} drawn, {_set(counted)} counted"]
     words += [*([] if totals else ["totals differ"]), *([] if afresh else ["draws used twice or left out"])]

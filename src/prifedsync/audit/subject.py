@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
-from ..engines import Cohort, Performance, Reference, Vectorised
+from ..engines import Cohort, Performance
 from ..fdp import Neighbours
-from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps, streams
+from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps
+from ..local.device import streams
+from ..local.device.streams import Streams
 from ..local.losses import regression
-from ..local.streams import Streams
 from ..rules import FedAvg, Rule
+from ..sync import Helpers, Uploads
 
 Records = tuple[Tensor, Tensor]
 Mechanism = NoisySteps | OutputPerturbation
@@ -105,21 +107,23 @@ def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
 
 def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
     """What leaves every client in a round that starts at these weights [C, P]."""
-    return cohort.train(round, range(len(cohort.jobs)), weights.to(cohort.net.device)).rows.value.detach().cpu()
+    return answers(cohort, round, weights).rows.value.detach().cpu()
+
+
+def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads:
+    """What every client answers when it is sent these weights."""
+    row = weights.to(cohort.net.device, cohort.net.dtype)
+    return cohort.train(round, Helpers(cohort.names, lambda names: row.expand(len(names), -1)))
 
 
 def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tensor:
     """The clipped sum of every client before noise, double [C, P]; weights are [P] or [C, P]."""
     rows = weights.to(cohort.net.device, cohort.net.dtype).expand(len(cohort.jobs), -1)
-    found = torch.zeros(rows.shape, dtype=torch.float64)
-    for group in cohort.groups(range(len(cohort.jobs))):
-        if isinstance(cohort, Vectorised):
-            found[group] = cohort.batch_sums(round, step, group, rows[group]).detach().cpu()
-        elif isinstance(cohort, Reference):
-            found[group] = torch.stack([cohort.batch_sum(round, step, i, rows[i]) for i in group]).detach().cpu()
-        else:
-            raise TypeError(f"{type(cohort).__name__} has no clipped sums to look at")
-    return found
+    clipped = torch.zeros(rows.shape, dtype=torch.float64)
+    for group in cohort.groups(cohort.clients):
+        places = [client.index for client in group]
+        clipped[places] = cohort.batch_sums(round, step, group, rows[places]).detach().cpu()
+    return clipped
 
 
 def transparent_net(like: Net, width: int) -> Net:

@@ -21,8 +21,10 @@ import torch
 
 from .. import __version__
 from ..config import Config
+from ..events import Working
 from ..local import Draws, SeededDraws, SystemDraws
-from ..run import Prepared, Working, prepare
+from ..rules import Server
+from ..run import Prepared, prepare
 from ..values import BadValue, number, whole
 from . import rivals
 from .timing import Spread, Variant, seconds, take_turns
@@ -45,14 +47,17 @@ class Rounds:
     def __init__(self, prepared: Prepared, clients: int) -> None:
         config = prepared.config
         draws: Draws = SystemDraws() if config.privacy.randomness == "system" else SeededDraws(config.seed)
-        self.cohort = prepared.cohort(draws)
-        self.weights = None if config.rule.delivery == "push" else self.cohort.start
-        self.everybody, self.clients = range(len(prepared.jobs)), clients
-        self.lots, self.round = random.Random(0), 0
+        self.cohort = prepared.cohort(draws, share=clients / len(prepared.jobs))  # room for as many as are expected
+        self.aggregator = prepared.aggregator()
+        self.start = Server(self.cohort.start)
+        self.clients = clients
+        self.random = random.Random(0)
+        self.round = 0
 
     def __call__(self) -> None:
-        chosen = sorted(self.lots.sample(self.everybody, self.clients))
-        self.cohort.train(self.round, chosen, self.weights)
+        chosen = sorted(self.random.sample(range(len(self.cohort.names)), self.clients))
+        offered = self.aggregator.helpers(self.start)
+        self.cohort.train(self.round, replace(offered, names=tuple(self.cohort.names[i] for i in chosen)))
         self.round += 1
 
 
@@ -139,8 +144,7 @@ def _private(
     """Our private rounds, warm; the seconds of the first one, and the most memory they took (MiB)."""
     watch(Working(f"preparing {clients} clients", 0, WARM + 1))
     everybody = max(clients, work.everybody[kind]) if work.everybody else clients
-    if clients < everybody:  # the engine makes room for as many as it expects
-        config = config.changed(participation=clients / everybody)
+    config = config.changed(participation=1.0)  # whoever is asked takes part
     prepared = prepare(config, work.federation(everybody))
     private = Rounds(prepared, clients)
     device = prepared.net.device
@@ -177,7 +181,7 @@ def _scaled(
 def _reference(prepared: Prepared) -> Rounds:
     """One step of one client, one record at a time."""
     slow = {"performance.engine": "reference", "performance.dtype": "float32", "local.local_steps": 1}
-    federation = replace(prepared.federation, clients=prepared.federation.clients[:1])
+    federation = replace(prepared.held, clients=prepared.held.clients[:1])
     return Rounds(prepare(prepared.config.changed(**slow), federation), 1)
 
 

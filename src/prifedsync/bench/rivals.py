@@ -98,14 +98,14 @@ def opacus(prepared: Prepared, clients: int, way: OpacusWay, noise_multiplier: f
 def batch_of(prepared: Prepared) -> int:
     """Records in a batch, as a number."""
     batch = prepared.config.local.batch
-    return len(prepared.federation.clients[0].train) if batch == "full" else batch
+    return len(prepared.held.clients[0].train) if batch == "full" else batch
 
 
 def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
     net = prepared.net
     dtype = torch.float64 if net.dtype is torch.float64 else torch.float32
     ones = []
-    for client in prepared.federation.clients[:clients]:
+    for client in prepared.held.clients[:clients]:
         model = copy.deepcopy(prepared.module).to(net.device, dtype).train()
         wrapped = wrap(model, optimiser_of(prepared.config.local, model))
         ones.append(One(*wrapped, client.train.x.to(net.device, dtype), client.train.y.to(net.device)))

@@ -1,7 +1,7 @@
 """Sources of records and how they are split over clients; nothing here is fitted to private records."""
 
-from .federation import Client, Federation, Records, Task, check
+from .federation import Client, Description, Federation, Records, Task, check
 from .given import given
 from .sources import load
 
-__all__ = ["Client", "Federation", "Records", "Task", "check", "given", "load"]
+__all__ = ["Client", "Description", "Federation", "Records", "Task", "check", "given", "load"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import quote
@@ -63,6 +63,34 @@ class Client:
     test: Records
 
 
+@dataclass(frozen=True)
+class Description:
+    """What is public about a federation: enough to plan a run with, and to serve one without holding a record."""
+
+    sizes: Mapping[str, int]  # of each client by its name: how many records it trains on
+    shape: tuple[int, ...]  # of one record
+    task: Task
+    copies: int = 1  # clients that one and the same record may lie with
+    tokens: int = 0  # how many different whole numbers a record is made of, where it is made of such; 0: of floats
+
+    def __post_init__(self) -> None:
+        if not self.sizes:
+            raise BadValue("federation.clients", "()", "must hold at least one client")
+        _names(self.sizes)
+        for name, size in self.sizes.items():
+            whole(f"client {name!r}, records", size, 1)
+        whole("copies", self.copies, 1)
+
+    def made_up(self, count: int) -> Records:
+        """Records that nobody has, of this shape: what a model is inspected with where there are no others."""
+        draw = torch.Generator().manual_seed(0)
+        size = (count, *self.shape)
+        x = torch.randint(0, self.tokens, size, generator=draw) if self.tokens else torch.randn(size, generator=draw)
+        if self.task.kind == "regression":
+            return Records(x, torch.randn(count, generator=draw))
+        return Records(x, torch.randint(0, self.task.classes, (count,), generator=draw).to(self.task.label_dtype))
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """All clients and their common task."""
@@ -80,6 +108,12 @@ class Federation:
     def tokens(self) -> bool:
         """Whether records are whole numbers, for an embedding; the nets that come with the package want floats."""
         return self.clients[0].train.x.dtype == torch.int64
+
+    @property
+    def description(self) -> Description:
+        """What is public about it. How many different tokens there are is not, and has to be said by whoever knows."""
+        sizes = {client.name: len(client.train) for client in self.clients}
+        return Description(sizes, self.shape, self.task, self.copies)
 
 
 def check(federation: Federation) -> Federation:

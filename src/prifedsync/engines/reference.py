@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..local import Job, Key, noise
+from ..local import Job, host, step
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
-from .cohort import Cohort, LocalState, Part
+from ..local.client import Client, Slots, numbers
+from ..local.job import Part
+from ..local.step import LocalState
+from ..rules import Steps
+from .cohort import Cohort
 
 NAMES = {  # our slots in torch.optim's words
     "velocity": "momentum_buffer",
@@ -24,53 +29,61 @@ NAMES = {  # our slots in torch.optim's words
 class Reference(Cohort):
     """Algorithm 2 as it is printed."""
 
-    def _local(self, round: int, group: list[int], part: Part, begun: LocalState, slots: dict[str, Tensor]) -> LocalState:
-        (i,) = group
-        job, rule, strength = self.jobs[i], self._part(part), self.numbers(group).strength
-        phase, seen = (job.upload, self.steps[i]) if part == "upload" else (job.kept, self.kept_seen[i])
-        weights, anchor, share = torch.nn.Parameter(begun.weights[0].clone()), begun.anchor, begun.share
-        optimiser = _optimiser(job, weights, self.taken[i] - 1)
-        if seen:
-            _fill(optimiser, job, weights, slots, seen)
-        iterates = []
-        for step in range(phase.steps):
-            before = weights.detach()[None].clone()
-            noisy = self.gradient(round, phase.first + step, i, rule.point(before, anchor, share)[0], phase.noisy)[None]
-            pull = rule.pull(before, anchor, strength)
-            weights.grad = (rule.through(noisy, share) + (0 if pull is None else pull))[0]
+    def take_steps(
+        self, round: int, clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots
+    ) -> LocalState:
+        (client,) = clients
+        job = client.job
+        weights = torch.nn.Parameter(begun.weights[0].clone())
+        optimiser = _optimiser(job, weights, client.taken - 1)
+        if client.seen(part):
+            _fill(optimiser, job, weights, slots, client.seen(part))
+
+        def gradient(number: int, point: Tensor) -> Tensor:
+            return self.gradients(round, number, clients, point, part)
+
+        def update(before: Tensor, direction: Tensor) -> Tensor:
+            weights.grad = direction[0]
             optimiser.step()
-            share = rule.adapted(share, noisy, before, anchor)
-            iterates.append(weights.detach().clone())
-            if rule.every and len(iterates) % rule.every == 0:
-                anchor = rule.moved(anchor, iterates[-1][None])
+            return weights.detach()[None].clone()
+
+        strength = numbers(clients, begun.weights).strength
+        ended = step.run(rule, job.phase(part), begun, strength, gradient, update)
         for name in job.optimiser.slots:
             slots[name][0] = optimiser.state[weights][_theirs(job, name)]
-        last = iterates[phase.averaged_from :]
-        return LocalState((sum(last[1:], last[0]) / len(last))[None], anchor, share)
+        return ended
 
-    def gradient(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
-        job = self.jobs[i]
-        total = self.batch_sum(round, step, i, weights, noisy)
-        if job.noisy and noisy:
-            scale, bound = job.noisy.noise_multiplier * job.noisy.clip_norm, job.noisy.records * job.noisy.clip_norm
-            total = noise.gaussian(total, scale, bound, self.draws_of(i), Key(job.client, round, step, "noise"))
-            self.queries[i] += 1
-        return (total / expected_size(job.steps)).to(weights.dtype)
+    def gradients(self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload") -> Tensor:
+        sums = self.batch_sums(round, step, clients, weights, part)
+        gradients = torch.empty_like(weights)
+        for c, client in enumerate(clients):
+            total = sums[c]
+            if client.job.phase(part).noisy:
+                total = host.noised(client, round, step, total)
+            gradients[c] = total / expected_size(client.job.steps)
+        return gradients
 
-    def batch_sum(self, round: int, step: int, i: int, weights: Tensor, noisy: bool = True) -> Tensor:
-        job = self.jobs[i]
-        picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws_of(i))
-        masks = self.masks(i, round, step, picked)
-        moves = self.moves(i, round, step, picked) if self.augmented else None
+    def batch_sums(
+        self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload"
+    ) -> Tensor:
+        sums = [self._batch_sum(round, step, client, row, part) for client, row in zip(clients, weights, strict=True)]
+        return torch.stack(sums)
+
+    def _batch_sum(self, round: int, step: int, client: Client, weights: Tensor, part: Part) -> Tensor:
+        job = client.job
+        picked = choose(job.steps, client.records, client.name, round, step, client.draws)
+        masks = host.dropout_masks(self.net, client, round, step, picked)
+        moves = host.moves_of(client, round, step, picked) if self.records.augmented else None
         total = weights.new_zeros(self.net.count, dtype=torch.float64)
         for at, record in enumerate(picked.tolist()):
-            here = slice(int(self.offsets[i]) + record, int(self.offsets[i]) + record + 1)
+            here = slice(client.offset + record, client.offset + record + 1)
             mask = {name: m[at : at + 1] for name, m in masks.items()}
-            x = self.x[here] if moves is None else crop_flip(self.x[here], moves[at])
+            x = self.records.x[here]
+            x = x if moves is None else crop_flip(x, moves[at].to(x.device))
             with self.net.exact():
-                v = self.net.one_record(weights, x, self.y[here], mask).double()
+                v = self.net.one_record(weights, x, self.records.y[here], mask).double()
             size = math.hypot(*v.tolist())
-            if not job.noisy or not noisy:
+            if not job.noisy or not job.phase(part).noisy:
                 total += v
             elif math.isfinite(size):
                 total += v / max(1.0, size / job.noisy.clip_norm)

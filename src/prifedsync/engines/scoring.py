@@ -76,7 +76,7 @@ class Scorer:
             outputs = self._one_model(weights, self.x)[self.places]
         return _on_host([scores(self.metric, outputs, self.y, self.sizes)])
 
-    def everybody(self, models: Iterable[Tensor]) -> list[float | None]:
+    def pooled(self, models: Iterable[Tensor]) -> list[float | None]:
         """Each model on all test records together, or on a fixed sample where there are very many."""
         if not len(self.x):
             return [None for _ in models]

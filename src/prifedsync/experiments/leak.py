@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.stats import binom
-from torch import Tensor
 
 from ..fdp.bounds import Array
-from ..rules import FedAvg, Numbers, Rule, Server, Unprotected
-from ..sync import Coin, Sent, Synchronisation, Uploads, synchronise
+from ..local import Job, Optimiser, UnnoisedSteps
+from ..rules import FedAvg, Server, Unprotected
+from ..server import Aggregator
+from ..sync import Absent, Answer, Helpers, Sent, Synchronisation, Uploads, synchronise
 from ..values import number, whole
 
 LEAKING, WATCHING = 0, 1  # clients j and i
@@ -62,24 +63,29 @@ def exact(clients: int, share: float, rounds: int) -> Array:
 
 def measured(clients: int, share: float, rounds: int, runs: int, seed: int) -> tuple[Estimate, ...]:
     """The share of runs of Algorithm 1 in which client i had been pushed a marked helper, after each round."""
-    plan = Synchronisation(clients=clients, rounds=rounds, participation=share, delivery="push")
+    whole("clients", clients, 2, remedy="a leak needs somebody else")
+    whole("rounds", rounds, 1)
     whole("runs", runs, 1)
+    share = _share(share)
     rng = np.random.default_rng(seed)
     first = np.zeros(rounds, int)  # in how many runs client i learnt in which round
     for _ in range(runs):
-        coins = rng.random((rounds, clients)).tolist()
-        learnt = learns(plan, lambda client, round, coins=coins: coins[round][client])
+        present = (rng.random((rounds, clients)) < share).tolist()
+        learnt = learns(present)
         if learnt is not None:
             first[learnt] += 1
     return tuple(Estimate(p, math.sqrt(p * (1 - p) / runs)) for p in (np.cumsum(first) / runs).tolist())
 
 
-def learns(plan: Synchronisation, coin: Coin) -> int | None:
-    """One run of Algorithm 1: the round, from 0 on, in which client i is first pushed a marked helper."""
-    rule = FedAvg()
-    engine = Marking(plan.clients, rule)
-    for server, _ in synchronise(plan, rule, engine, coin, Server(torch.zeros(1, dtype=torch.double))):
-        if engine.helpers[WATCHING] > 0:
+def learns(present: Sequence[Sequence[bool]]) -> int | None:
+    """One run of Algorithm 1 as it is printed: the round, from 0 on, in which client i is first pushed a marked helper.
+
+    `present` says of each round and client whether it takes part."""
+    engine = Marking(present)
+    start = torch.zeros(1, dtype=torch.double)
+    server_side = Aggregator(FedAvg(), [_job(name) for name in engine.names], start, delivery="push")
+    for server, _ in synchronise(Synchronisation(rounds=len(present)), server_side, engine, Server(start)):
+        if server_side.helpers(server)([engine.names[WATCHING]]).item() > 0:
             return server.round - 1
     return None
 
@@ -87,24 +93,25 @@ def learns(plan: Synchronisation, coin: Coin) -> int | None:
 class Marking:
     """Clients whose model is one number, above 0 where it is marked. Client j marks what it trains, others pass it on."""
 
-    def __init__(self, clients: int, rule: Rule) -> None:
-        whole("clients", clients, 2, remedy="a leak needs somebody else")
-        self.rule, self.numbers = rule, Numbers(*torch.ones(3, 1, 1, dtype=torch.double))
-        self.own, self.helpers = torch.zeros(2, clients, 1, dtype=torch.double)
+    def __init__(self, present: Sequence[Sequence[bool]]) -> None:
+        self.present = present
+        self.names = tuple(str(client) for client in range(len(present[0])))
 
-    def train(self, round: int, chosen: Sequence[int], weights: Tensor | None) -> Uploads:
+    def train(self, round: int, helpers: Helpers) -> Uploads:
         """Local training from the helper. It sends 0 or 1, so no mark can become too small to be seen."""
-        if weights is not None:
-            self.push(chosen, weights)
-        at = torch.tensor(chosen)
-        rows = (self.rule.start(self.own[at], self.helpers[at]) > 0).double()
-        rows[at == LEAKING] = 1.0
-        self.own[at] = rows
-        return Uploads({i: Sent(row, 1) for i, row in zip(chosen, rows, strict=True)}, Unprotected(rows))
+        here = [name for name, there in zip(self.names, self.present[round], strict=True) if there]
+        rows = (helpers(here) > 0).double() if here else torch.zeros(0, 1, dtype=torch.double)
+        if self.names[LEAKING] in here:
+            rows[here.index(self.names[LEAKING])] = 1.0
+        answers: dict[str, Answer] = {name: Absent() for name in self.names}
+        answers |= {name: Sent(row, 1) for name, row in zip(here, rows, strict=True)}
+        return Uploads(answers, Unprotected(rows))
 
-    def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        at = torch.tensor(chosen)
-        self.helpers[at] = self.rule.helper(weights, self.own[at], self.numbers)
+
+def _job(name: str) -> Job:
+    """What the server knows of a client that protects nothing."""
+    steps = UnnoisedSteps(records=1, batch="full", local_steps=1)
+    return Job(client=name, plan=None, optimiser=Optimiser(), unnoised_steps=steps)
 
 
 def _share(share: float) -> float:

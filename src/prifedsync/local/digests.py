@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from . import streams
+from .device import streams
 
 SIZE = 32  # bytes
 PIECE = 2**22  # entries that are copied to the host at once
@@ -48,7 +48,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 class OnDevice:
-    """The digest of float vectors where they lie; only ROWS words a block travel to the host."""
+    """Digests of float vectors where they lie; only ROWS words a block travel to the host."""
 
     def __init__(self, key: bytes, device: torch.device) -> None:
         words = torch.frombuffer(bytearray(key), dtype=torch.int32).to(device)
@@ -59,9 +59,13 @@ class OnDevice:
         self._first = multipliers[:, :1].contiguous()
         self._rest = multipliers[:, 1:].unsqueeze(1).contiguous()  # [ROWS, 1, BLOCK]
 
-    def __call__(self, vector: Tensor) -> bytes:
+    def __call__(self, vectors: Tensor) -> list[bytes]:
+        """The digest of each row [C, P]; the host waits once for all of them."""
+        sums = torch.stack([self._sums(vector) for vector in vectors]).cpu()
+        return [of([str(vectors.shape[1] * vectors.dtype.itemsize), each]) for each in sums]
+
+    def _sums(self, vector: Tensor) -> Tensor:
         words = vector.contiguous().view(torch.int32)
         missing = -len(words) % BLOCK  # zeros change no sum, and the length is part of the digest
         blocks = torch.nn.functional.pad(words, (0, missing)).view(-1, BLOCK).long()
-        sums = [(self._rest * some).sum(2) + self._first for some in blocks.split(AT_ONCE)]  # all rows in one go
-        return of([str(len(words)), *(each >> 32 for each in sums)])
+        return torch.cat([(self._rest * some).sum(2) + self._first for some in blocks.split(AT_ONCE)], 1) >> 32

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from ..fdp import Neighbours
+from ..rules import Numbers
 from ..values import BadValue, number, whole
 from .batches import UnnoisedSteps
 from .optimisers import Optimiser
 
 LEAST_SPREAD = 1e-6  # of noise that is added to weights in single precision: what is smaller, weights of size 1 round away
 LARGEST_HELPER = 1e4  # entries of what the server sends are cut to this: a public rule about a public value
+
+
+Part = Literal["upload", "kept"]  # of a round: what is sent, and what stays
 
 
 @dataclass(frozen=True)
@@ -36,10 +45,15 @@ class Job:
     mixing: float = 1.0
     strength: float = 0.0
     kept_steps: int = 0  # for a model of the client's own
+    participation: float = 1.0  # the chance to take part in a round: the client's own coin
     kept_counted: bool = False  # they are the last of `steps`, and noisy where those are; else they come on top, open
 
     def __post_init__(self) -> None:
         number("averaging", self.averaging, 0, 1)
+        number("participation", self.participation, 0, 1, ends="(]")
+        if self.plan and self.plan.participation != self.participation:
+            rule = f"is not that of the plan, {self.plan.participation:g}"
+            raise BadValue("participation", self.participation, rule, "the coin must be the one that is accounted")
         number("mixing", self.mixing, 0, 1)
         number("strength", self.strength, 0)
         whole("kept_steps", self.kept_steps, 0)
@@ -63,6 +77,9 @@ class Job:
         steps = self.noisy or self.unnoised_steps
         assert steps is not None  # __post_init__
         return steps
+
+    def phase(self, part: Part) -> Phase:
+        return self.upload if part == "upload" else self.kept
 
     @property
     def upload(self) -> Phase:
@@ -100,3 +117,18 @@ class Job:
             rule = f"times noise_multiplier is below {LEAST_SPREAD:g}: {arithmetic} weights would lose such noise"
             remedy = 'raise one of the two, or set performance.dtype = "float64"'
             raise BadValue(f"clients.{self.client}.clip_norm", self.output.clip_norm, rule, remedy)
+
+
+def numbers_of(jobs: Sequence[Job], taken: Sequence[int], like: Tensor) -> Numbers:
+    """The public numbers of these clients, as rules read them, after so many rounds of each."""
+    rows = [
+        (job.mixing, job.strength, job.optimiser.pace(max(0, rounds)) * job.upload.steps)
+        for job, rounds in zip(jobs, taken, strict=True)
+    ]
+    return Numbers(*column(rows, like).unsqueeze(2).unbind(1))
+
+
+def column(values: Sequence[float] | Sequence[tuple[float, ...]], like: Tensor) -> Tensor:
+    """One row a client, of the dtype and on the device of `like`; the host does not wait for it."""
+    made = torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
+    return made.unsqueeze(1) if made.dim() == 1 else made

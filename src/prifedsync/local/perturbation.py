@@ -25,9 +25,10 @@ def clipped(change: Tensor, mechanism: OutputPerturbation) -> Tensor:
     return change * torch.clamp(mechanism.clip_norm * (1 - ROUNDING) / size, max=1.0)
 
 
-def released(start: Tensor, trained: Tensor, mechanism: OutputPerturbation, draws: Draws, key: Key) -> Tensor:
+def released(start: Tensor, trained: Tensor, mechanism: OutputPerturbation, draws: Draws, key: Key) -> noise.NoisySum:
     """start + clipped(trained − start) + noise, with one draw for the whole round."""
     change = clipped(trained.double() - start.double(), mechanism)
     add = noise.laplace if mechanism.noise == "laplace" else noise.gaussian
     scale = mechanism.noise_multiplier * mechanism.clip_norm
-    return (start.double() + add(change, scale, mechanism.clip_norm, draws, key)).to(trained.dtype)
+    noised, queries = add(change, scale, mechanism.clip_norm, draws, key)
+    return noise.NoisySum((start.double() + noised).to(trained.dtype), queries)

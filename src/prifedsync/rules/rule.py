@@ -145,6 +145,11 @@ class Rule:
     outer: ClassVar[bool] = False  # whether the upload is not the last iterate; that one is the personal model then
 
     @property
+    def reads_uploads(self) -> bool:
+        """Whether what a client is sent is made of more than the global model: of its own last upload, or everybody's."""
+        return self.attends or type(self).helper is not Rule.helper
+
+    @property
     def steps(self) -> Steps:
         """Of the training for the upload."""
         return Steps()

@@ -1,4 +1,4 @@
-"""What it would be without privacy."""
+"""What scores are at the end of a run, and what they would be without privacy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import time
 
 from ..events import RoundDone, Watch
 from ..local import SeededDraws
-from ..record import (
-    Scores,
-)
+from ..record import Scores
 from ..rules import Server
+from ..sync import Evaluation
 from .loop import synchronised
 from .prepare import Prepared
-from .scores import everywhere, scores_of_one, scores_of_own
+
+
+def scores_of(prepared: Prepared, evaluation: Evaluation | None) -> dict[str, Scores]:
+    """Of personal models and of the released one, on each client's test records and on everybody's."""
+    scores: dict[str, Scores] = {}
+    if evaluation and evaluation.personal:
+        own = prepared.score(list(evaluation.personal.values()))
+        scores["personal"] = Scores(own, prepared.score(list(evaluation.pooled_personal.values())))
+    if evaluation and evaluation.released:  # else there is no global model
+        each = prepared.score(list(evaluation.released.values()))
+        scores["released"] = Scores(each, prepared.score([evaluation.pooled_released]))
+    return scores
 
 
 def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
@@ -23,14 +33,13 @@ def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     elif not prepared.rule.uploads:
         config = config.changed(**{"rule.name": "fedavg"})
     bare = prepared.under(config)
-    cohort, names = bare.cohort(SeededDraws(config.seed)), [job.client for job in bare.jobs]
-    server, begun = Server(cohort.start), time.perf_counter()
-    rounds = synchronised(bare, cohort, cohort.coins, server)
-    for server, uploads in rounds:
+    engine = bare.cohort(SeededDraws(config.seed))
+    start = Server(engine.start)
+    server = start
+    begun = time.perf_counter()
+    for server, uploads in synchronised(bare, bare.aggregator(), engine, start):
         pace = (time.perf_counter() - begun) / server.round
-        sent = len(uploads.of) if uploads else 0
-        watch(RoundDone(kind, server.round, config.rounds, sent, None, None, pace, None, True))
+        watch(RoundDone(kind, server.round, config.rounds, len(uploads.trained), None, None, pace, None, True))
     if kind == "alone":
-        own = scores_of_own(bare, cohort, range(len(names)))
-        return Scores(bare.score(own), bare.score(everywhere(bare, cohort)))
-    return scores_of_one(bare, server.released)
+        return scores_of(bare, engine.evaluate(None, engine.names, engine.names))["personal"]
+    return scores_of(bare, engine.evaluate(server.released, pooled=()))["released"]

@@ -1,6 +1,7 @@
 """A run on disk, whole at every moment: what changed is written first, then a manifest is renamed into place.
 
-The folder holds clients.safetensors and, where models stay with clients, kept.safetensors (`store.py`), besides them
+The folder holds clients.safetensors and, where models stay with clients, kept.safetensors; where the server remembers
+uploads or helpers, uploads.safetensors and helpers.safetensors (all of them `store.py`); besides them
 server-N.safetensors, manifest.json, and for secret draws secret.key, which only its owner may read and which is deleted
 with the folder when the run is over.
 
@@ -21,11 +22,11 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save
 from torch import Tensor
 
-from ..engines import Cohort
-from ..engines.store import Place
 from ..files import checksum, damaged, write_file
 from ..local.draws import KEY_BYTES
 from ..rules import Server
+from ..server import Aggregator
+from ..sync import Engine
 from ..values import BadValue
 
 MANIFEST = "manifest.json"
@@ -41,9 +42,10 @@ class Checkpoint:
     def exists(self) -> bool:
         return (self.folder / MANIFEST).is_file()
 
-    def save(self, server: Server, cohort: Cohort, progress: dict[str, Any]) -> None:
+    def save(self, server: Server, engine: Engine, aggregator: Aggregator, progress: dict[str, Any]) -> None:
         """Everything needed to go on; if anything fails on the way, the last checkpoint still stands."""
-        places, kept = cohort.store.flush(), cohort.kept.flush() if cohort.kept else {}
+        clients = engine.save()
+        remembered = aggregator.save()
         name = f"server-{server.round}.safetensors"
         tensors = {"weights": server.weights.cpu().contiguous()}
         if server.mean is not None:
@@ -51,37 +53,35 @@ class Checkpoint:
         content = save(tensors)
         write_file(self.folder / name, content)
         manifest: dict[str, Any] = {
-            "bound to": cohort.binding.noted(),
+            "engine": clients,
+            "aggregator": remembered,
             "server": name,
             "server_checksum": checksum(content),
             "round": server.round,
             "averaged": server.averaged,
-            "counters": cohort.counters(),
-            "compiles": cohort.compiles,
-            "places": {str(client): place for client, place in places.items()},
-            "kept": {str(client): place for client, place in kept.items()},
             "progress": progress,
         }
         manifest["checksum"] = checksum(_canonical(manifest))
         write_file(self.folder / MANIFEST, _canonical(manifest), private=True)
-        cohort.store.commit()
-        if cohort.kept:
-            cohort.kept.commit()
+        engine.saved()
+        aggregator.saved()
         for old in self.folder.glob("server-*.safetensors"):
             if old.name != name:
                 old.unlink()
 
-    def load(self, cohort: Cohort) -> tuple[Server, dict[str, Any]]:
-        """Give the cohort back what it carried; returns the server and what the run noted."""
+    def load(self, engine: Engine, aggregator: Aggregator) -> tuple[Server, dict[str, Any]]:
+        """Give both sides back what they carried; returns the server and what the run noted."""
         manifest = self._manifest()
-        cohort.binding.check(manifest["bound to"], self.folder.parent)
         tensors = self._server(manifest)
-        cohort.restore(manifest["counters"], _places(manifest["places"]), _places(manifest["kept"]))
-        cohort.compiles = manifest.get("compiles", False)
-        weights = tensors["weights"].to(cohort.net.device)
+        engine.load(manifest["engine"])
+        aggregator.load(manifest["aggregator"])
+        device = aggregator.start.device
         mean = tensors.get("mean")
         server = Server(
-            weights, manifest["round"], None if mean is None else mean.to(cohort.net.device), manifest["averaged"]
+            weights=tensors["weights"].to(device),
+            round=manifest["round"],
+            mean=None if mean is None else mean.to(device),
+            averaged=manifest["averaged"],
         )
         return server, manifest["progress"]
 
@@ -151,7 +151,3 @@ def _write_secret(path: Path, secret: bytes) -> None:
 def _canonical(manifest: dict[str, Any]) -> bytes:
     """One text for one manifest, so that it can be checked."""
     return json.dumps(manifest, sort_keys=True).encode()
-
-
-def _places(saved: dict[str, list[Any]]) -> dict[int, Place]:
-    return {int(client): Place(*place) for client, place in saved.items()}

@@ -8,103 +8,169 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..config import Config
 from ..engines import Cohort
 from ..events import RoundDone, Until, Watch
-from ..files import LOG, round_log
-from ..local import Draws, Key, SeededDraws, SystemDraws
-from ..planning import participation_of
-from ..record import (
-    Score,
-)
+from ..files import LOG, RoundLog, round_log
+from ..local import Draws, SeededDraws, SystemDraws
+from ..record import Score
 from ..rules import Server
-from ..sync import Engine, Sent, Stayed, Synchronisation, Uploads, synchronise
+from ..server import Aggregator
+from ..sync import Aggregation, Clients, Engine, Evaluation, Synchronisation, Uploads, synchronise
 from .checkpoint import Checkpoint
 from .prepare import Prepared
-from .scores import scores_of_own
 from .tensorboard import events_of
 
 
-def rounds_of(
-    prepared: Prepared, folder: Path | None, watch: Watch, until: Until = lambda done: False
-) -> tuple[Server, Cohort, list[float | None]]:
-    """The run itself, resumed if there is a checkpoint."""
-    config, names = prepared.config, [job.client for job in prepared.jobs]
+@dataclass
+class Scores:
+    """The last score of each client's own model, and whose model has changed since."""
+
+    personal: dict[str, float | None]
+    stale: set[str]
+
+    def changed(self, uploads: Uploads, last: bool) -> None:
+        """After a round; at the end everybody is scored who never was."""
+        self.stale |= set(uploads.trained)
+        if last:
+            self.stale |= {name for name, score in self.personal.items() if score is None}
+
+    def after(self, prepared: Prepared, engine: Engine, server: Server) -> dict[str, Score]:
+        """Scores of personal models and of the released one; none where clients do not show theirs."""
+        released = server.released if prepared.rule.uploads else None
+        names = [name for name in self.personal if name in self.stale]
+        evaluation = engine.evaluate(released, names)
+        if evaluation is None:
+            return {}
+        self.personal |= evaluation.personal
+        self.stale.clear()
+        scored = {"personal": prepared.score(list(self.personal.values()))}
+        if released is not None:
+            scored["released"] = prepared.score(list(evaluation.released.values()))
+        return scored
+
+
+@dataclass
+class Session:
+    """One run while it lasts: both sides of Algorithm 1, and what is known of it."""
+
+    prepared: Prepared
+    engine: Cohort
+    aggregator: Aggregator
+    server: Server
+    scores: Scores
+    checkpoint: Checkpoint | None
+    log: dict[str, Any] | None = None  # how much of the log of rounds was saved
+    enough: bool = False  # the run was ended before its last round, and stays so
+
+    def save(self, log: RoundLog) -> None:
+        if self.checkpoint:
+            self.log = log.synced()
+            self.checkpoint.save(self.server, self.engine, self.aggregator, self.progress())
+
+    def evaluate(self) -> Evaluation | None:
+        """All scores at the end; those of personal models are as they were when they last changed."""
+        released = self.server.released if self.prepared.rule.uploads else None
+        evaluation = self.engine.evaluate(released, pooled=self.engine.names)
+        return replace(evaluation, personal=self.scores.personal) if evaluation else None
+
+    def progress(self) -> dict[str, Any]:
+        """What a checkpoint notes besides models."""
+        stale = [name for name in self.scores.personal if name in self.scores.stale]
+        return {"log": self.log, "personal": self.scores.personal, "stale": stale, "enough": self.enough}
+
+
+def session(prepared: Prepared, folder: Path | None) -> Session:
+    """A run that begins, or goes on from its checkpoint."""
     checkpoint = Checkpoint(folder / "checkpoint") if folder else None
     if checkpoint:
         checkpoint.folder.mkdir(exist_ok=True)
-    draws: Draws = SeededDraws(config.seed)
-    if config.privacy.randomness == "system":
-        draws = SystemDraws(checkpoint.secret(begun=_has_rounds(folder))) if checkpoint else SystemDraws()
-    cohort = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
-    server = Server(cohort.start)
-    progress: dict[str, Any] = {"log": None, "personal": [None] * len(names), "stale": []}
+    draws = _draws(prepared.config, checkpoint, folder)
+    engine = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
+    aggregator = prepared.aggregator(checkpoint.folder if checkpoint else None)
+    scores = Scores(dict.fromkeys(engine.names), set())
+    begun = Session(prepared, engine, aggregator, Server(engine.start), scores, checkpoint)
     if checkpoint and checkpoint.exists():
-        server, progress = checkpoint.load(cohort)
-    elif checkpoint:
-        checkpoint.save(server, cohort, progress)  # binds the key to these plans and records before anything is drawn
-    personal: list[float | None] = progress["personal"]
-    stale: set[int] = set(progress["stale"])  # clients whose model changed since it was scored
+        begun.server, progress = checkpoint.load(engine, aggregator)
+        begun.scores = Scores(progress["personal"], set(progress["stale"]))
+        begun.log = progress["log"]
+        begun.enough = progress["enough"]
+    elif checkpoint:  # binds the key to these plans and records before anything is drawn
+        checkpoint.save(begun.server, engine, aggregator, begun.progress())
+    return begun
+
+
+def _draws(config: Config, checkpoint: Checkpoint | None, folder: Path | None) -> Draws:
+    if config.privacy.randomness != "system":
+        return SeededDraws(config.seed)
+    return SystemDraws(checkpoint.secret(begun=_has_rounds(folder))) if checkpoint else SystemDraws()
+
+
+def rounds_of(prepared: Prepared, folder: Path | None, watch: Watch, until: Until = lambda done: False) -> Session:
+    """The run itself, to its last round, or to that of which `until` says that it is enough."""
+    run = session(prepared, folder)
+    config = prepared.config
     events = events_of(folder, config)
     if prepared.spending:
         prepared.spending.after(config.rounds)  # a plan that cannot be accounted is refused here
-    saved = begun = time.perf_counter()
-    first = server.round
-    enough: bool = progress.get("enough", False)  # the run was ended before its last round, and stays so
-    rounds = () if enough else synchronised(prepared, cohort, cohort.coins, server)
-    with round_log(folder, progress["log"]) as log, _gentle_interrupt() as interrupted:
-
-        def save() -> None:
-            if checkpoint:
-                notes = {"log": log.synced(), "personal": personal, "stale": sorted(stale), "enough": enough}
-                checkpoint.save(server, cohort, notes)
-
-        for server, uploads in rounds:
-            sent = [i for i, upload in uploads.of.items() if isinstance(upload, (Sent, Stayed))] if uploads else []
-            line: dict[str, Any] = {"round": server.round, "participants": len(sent)}
-            scored: dict[str, Score] = {}
-            stale |= set(sent)
-            if server.round == config.rounds:
-                stale |= {i for i, score in enumerate(personal) if score is None}
-            if _is_due(server.round, config):
-                changed = sorted(stale)
-                for i, found in zip(changed, scores_of_own(prepared, cohort, changed), strict=True):
-                    personal[i] = found
-                stale.clear()
-                scored["personal"] = prepared.score(personal)
-                if prepared.rule.uploads:
-                    scored["released"] = prepared.score(prepared.scorer.each(server.released))
-                for name, score in scored.items():
-                    line[name] = {"mean": score.mean, "worst": score.worst}
-                    events(f"{prepared.metric}/{name}", score, server.round)
+    first = run.server.round
+    begun = saved = time.perf_counter()
+    rounds = () if run.enough else synchronised(prepared, run.aggregator, run.engine, run.server)
+    with round_log(folder, run.log) as log, _gentle_interrupt() as interrupted:
+        for run.server, uploads in rounds:
+            scored = _scored(run, uploads)
             now = time.perf_counter()
-            done = RoundDone(
-                "private" if prepared.plans else "non-private",
-                server.round,
-                config.rounds,
-                len(sent),
-                scored.get("personal"),
-                scored.get("released"),
-                (now - begun) / (server.round - first),
-                prepared.spending,
-                config.privacy.randomness == "seeded",
-            )
-            enough = until(done)
-            log.append(line)
+            done = _done(run, uploads, scored, (now - begun) / (run.server.round - first))
+            run.enough = until(done)
+            log.append(_line(done))
+            for name, score in scored.items():
+                events(f"{prepared.metric}/{name}", score, run.server.round)
             watch(done)
-            late = server.round == config.rounds or now - saved >= config.performance.checkpoint_seconds
-            if late and not (enough or interrupted()):  # nobody goes on from where there was enough
-                save()
+            late = done.round == done.rounds or now - saved >= config.performance.checkpoint_seconds
+            if late and not (run.enough or interrupted()):  # nobody goes on from where there was enough
+                run.save(log)
                 saved = time.perf_counter()
-            if enough or interrupted():
+            if run.enough or interrupted():
                 break
         if interrupted():
-            save()
+            run.save(log)
             raise KeyboardInterrupt
-    return server, cohort, personal
+    return run
+
+
+def _scored(run: Session, uploads: Uploads) -> dict[str, Score]:
+    """The scores of a round, where they are due."""
+    config = run.prepared.config
+    round = run.server.round
+    run.scores.changed(uploads, last=round == config.rounds)
+    due = round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
+    return run.scores.after(run.prepared, run.engine, run.server) if due else {}
+
+
+def _done(run: Session, uploads: Uploads, scored: dict[str, Score], pace: float) -> RoundDone:
+    prepared = run.prepared
+    return RoundDone(
+        phase="private" if prepared.plans else "non-private",
+        round=run.server.round,
+        rounds=prepared.config.rounds,
+        participants=len(uploads.trained),
+        personal=scored.get("personal"),
+        released=scored.get("released"),
+        seconds=pace,
+        spending=prepared.spending,
+        seeded=prepared.config.privacy.randomness == "seeded",
+    )
+
+
+def _line(done: RoundDone) -> dict[str, Any]:
+    """A round's line in the log."""
+    scores = {"personal": done.personal, "released": done.released}
+    means = {name: {"mean": score.mean, "worst": score.worst} for name, score in scores.items() if score}
+    return {"round": done.round, "participants": done.participants, **means}
 
 
 def _has_rounds(folder: Path | None) -> bool:
@@ -113,28 +179,13 @@ def _has_rounds(folder: Path | None) -> bool:
     return log is not None and log.is_file() and log.stat().st_size > 0
 
 
-def _is_due(round: int, config: Config) -> bool:
-    return round == config.rounds or bool(config.evaluate_every and round % config.evaluate_every == 0)
-
-
 def synchronised(
-    prepared: Prepared, engine: Engine, draws: Draws, server: Server
-) -> Iterator[tuple[Server, Uploads | None]]:
-    """Algorithm 1 with the config's numbers and a coin drawn by key."""
-    config, names = prepared.config, [job.client for job in prepared.jobs]
-    plan = Synchronisation(
-        clients=len(names),
-        rounds=config.rounds,
-        participation=participation_of(config),
-        server_rate=config.server_rate,
-        delivery=config.rule.delivery,
-        averaging=config.averaging,
-    )
-
-    def coin(client: int, round: int) -> float:
-        return draws.uniform(Key(names[client], round, 0, "coin"), 1).item()
-
-    return synchronise(plan, prepared.rule, engine, coin, server)
+    prepared: Prepared, aggregation: Aggregation, clients: Clients, server: Server
+) -> Iterator[tuple[Server, Uploads]]:
+    """Algorithm 1 with the config's numbers."""
+    config = prepared.config
+    plan = Synchronisation(rounds=config.rounds, server_rate=config.server_rate, averaging=config.averaging)
+    return synchronise(plan, aggregation, clients, server)
 
 
 @contextmanager

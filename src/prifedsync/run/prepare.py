@@ -1,4 +1,7 @@
-"""Everything that is fixed before the first round, loaded, checked and planned."""
+"""Everything that is fixed before the first round, loaded, checked and planned.
+
+A federation may be held, with all its records, or only described: a server plans and serves the same run without them.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .. import data, models
 from ..accounting import PrivacyPlan
 from ..accounting.progress import WorstEpsilon
 from ..config import Config, dotted
-from ..data import Client, Federation, Records
+from ..data import Client, Description, Federation, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
@@ -24,17 +27,16 @@ from ..local import Arithmetic, Draws, Job, Net, losses
 from ..local.inspection import check_every_record
 from ..metrics import LOWER_IS_BETTER
 from ..planning import jobs_of, participation_of, rule_of
-from ..record import (
-    Score,
-)
+from ..record import Score
 from ..rules import Rule
+from ..server import Aggregator
 from ..values import BadValue
 
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
-
+INSPECTED = 4  # records that a model is inspected with
 SPEED = ("memory_gib", "checkpoint_seconds", "tensorboard", "threads", "chunk", "records_at_once", "compile")
-
 GIVEN = "python:clients"  # the config's source where the records were given from Python
+Given = Federation | Description | Mapping[str, tuple[Any, ...]]  # what may be given from Python
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,29 @@ class Prepared:
     """Everything that is fixed before the first round, checked."""
 
     config: Config
-    federation: Federation
+    description: Description
+    federation: Federation | None  # None where it is only described
     module: nn.Module
     net: Net
     jobs: tuple[Job, ...]
     rule: Rule
     metric: str
 
+    @property
+    def held(self) -> Federation:
+        """The federation with its records."""
+        if self.federation is None:
+            raise BadValue("clients", "a description", "hold no records to train on", "train where the records are")
+        return self.federation
+
+    @property
+    def start(self) -> Tensor:
+        """w_0, the same wherever this run is prepared."""
+        return self.net.initial()
+
     @cached_property
     def scorer(self) -> Scorer:
-        tests = [(client.test.x, client.test.y) for client in self.federation.clients]
+        tests = [(client.test.x, client.test.y) for client in self.held.clients]
         return Scorer(self.net, tests, self.metric, self.config.seed)
 
     @property
@@ -69,23 +84,36 @@ class Prepared:
 
     def under(self, config: Config) -> Prepared:
         """The same records and net under another config."""
-        jobs = jobs_of(config, self.federation, self.net.margin_for)
+        jobs = jobs_of(config, self.description, self.net.margin_for)
         return replace(self, config=config, jobs=tuple(jobs), rule=rule_of(config))
 
-    def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
-        """An engine with all clients in it."""
+    def aggregator(self, folder: Path | None = None) -> Aggregator:
+        """The server's side."""
+        return Aggregator(
+            self.rule, self.jobs, self.start, delivery=self.config.rule.delivery, memory=self._memory, folder=folder
+        )
+
+    def cohort(self, draws: Draws, folder: Path | None = None, share: float | None = None) -> Cohort:
+        """An engine with all clients in it; `share` of them are expected in a round, if not by their coins."""
         how = self.config.performance
         performance = Performance(
-            chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30,
-            share=participation_of(self.config), rounds=self.config.rounds, compile=how.compile,
+            chunk=how.chunk, records_at_once=how.records_at_once, memory=self._memory, compile=how.compile,
+            share=share or participation_of(self.config), rounds=self.config.rounds,
         )  # fmt: skip
-        records = [(client.train.x, client.train.y) for client in self.federation.clients]
-        tests = [part for client in self.federation.clients for part in (client.test.x, client.test.y)]
+        clients = self.held.clients
+        tests = [part for client in clients for part in (client.test.x, client.test.y)]
         return ENGINES[how.engine](
-            self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
-            augment=self.config.local.augment, performance=performance, folder=folder, config=self._fixed_fields(),
-            bound_to={"task": [repr(self.federation.task), self.metric], "test records": tests},
+            self.net, self.jobs, [(client.train.x, client.train.y) for client in clients], self.rule, draws,
+            augment=self.config.local.augment, performance=performance, folder=folder, scorer=self.scorer,
+            config=self._fixed_fields(),
+            bound_to={"task": [repr(self.description.task), self.metric], "test records": tests},
         )  # fmt: skip
+
+    @property
+    def _memory(self) -> float:
+        """Bytes for each of the stores of client vectors: what clients carry, what they keep, what the server remembers."""
+        stores = (True, self.rule.kept, self.rule.reads_uploads, self.config.rule.delivery == "push")
+        return self.config.performance.memory_gib * 2**30 / sum(map(bool, stores))
 
     def _fixed_fields(self) -> dict[str, Any]:
         """The fields of the config that may not change while a run lasts: all but those of speed and display, and the
@@ -101,46 +129,67 @@ class Prepared:
 
 def prepare(
     config: Config,
-    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
+    clients: Given | None = None,
     model: nn.Module | None = None,
     watch: Watch = lambda event: None,
 ) -> Prepared:
-    """Load, check and plan; refuses bad input before anything is trained."""
+    """Load, check and plan; refuses bad input before anything is trained. A `Description` needs no records."""
     rule = rule_of(config)
     device = _device(config.performance.device)
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
-    if clients is not None:
-        federation = data.given(clients, config.data, config.seed)
-    elif config.data.source == GIVEN:
-        raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
+    federation = None if isinstance(clients, Description) else _with_features(_held(config, clients), config.model.features)
+    if isinstance(clients, Description):
+        description = _described_features(clients, config.model.features)
+        few = description.made_up(INSPECTED)
+        tokens = description.tokens > 0
     else:
-        federation = data.load(config.data, config.seed)
-    federation = _with_features(federation, config.model.features)
-    metric = config.metric
-    if metric == "auto":
-        metric = "rmse" if federation.task.kind == "regression" else "accuracy"
+        assert federation is not None
+        description = federation.description
+        few = _first_records(federation)
+        tokens = federation.tokens
+    metric = _metric(config, description)
     if model is None:
-        if federation.tokens and ":" not in config.model.name:
+        if tokens and ":" not in config.model.name:
             raise BadValue(
                 "model.name", config.model.name, "takes numbers, and these records are whole numbers (tokens)",
                 'give data.ranges."*" to scale them, or a model of your own',
             )  # fmt: skip
-        model = models.build(config.model, federation.shape, federation.task.outputs, config.seed)
-    few = [client.train for client in federation.clients[:4]]
-    each = -(-4 // len(few))
-    x, y = torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few])
+        model = models.build(config.model, description.shape, description.task.outputs, config.seed)
     arithmetic = _arithmetic(config.performance.dtype, device)
     dtype = torch.float64 if arithmetic == "float64" else torch.float32
-    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device, arithmetic=arithmetic)
-    _check_every_record(federation, model, net)
-    if metric == "auc" and federation.task.outputs > 2:
-        raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
-    total = len(federation.clients)
-    jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+    net = Net(model, losses.BY_TASK[description.task.kind], few.x, few.y, dtype, device, arithmetic=arithmetic)
+    if federation:
+        _check_every_record(federation, model, net)
+    total = len(description.sizes)
+    jobs = jobs_of(config, description, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
     for job in jobs:
         job.check_spread(net.arithmetic)
-    return Prepared(config, federation, model, net, tuple(jobs), rule, metric)
+    return Prepared(config, description, federation, model, net, tuple(jobs), rule, metric)
+
+
+def _held(config: Config, clients: Federation | Mapping[str, tuple[Any, ...]] | None) -> Federation:
+    if clients is not None:
+        return data.given(clients, config.data, config.seed)
+    if config.data.source == GIVEN:
+        raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
+    return data.load(config.data, config.seed)
+
+
+def _metric(config: Config, description: Description) -> str:
+    task = description.task
+    if config.metric == "auto":
+        return "rmse" if task.kind == "regression" else "accuracy"
+    if config.metric == "auc" and task.outputs > 2:
+        raise BadValue("metric", "auc", f"needs two classes, not {task.outputs}", "use accuracy or f1")
+    return config.metric
+
+
+def _first_records(federation: Federation) -> Records:
+    """A few, of several clients where there are several."""
+    few = [client.train for client in federation.clients[:INSPECTED]]
+    each = -(-INSPECTED // len(few))
+    return Records(torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few]))
 
 
 def _check_every_record(federation: Federation, model: nn.Module, net: Net) -> None:
@@ -173,6 +222,14 @@ def _with_features(federation: Federation, name: str) -> Federation:
         return replace(old, train=train, test=test)
 
     return replace(federation, clients=tuple(client(old) for old in federation.clients))
+
+
+def _described_features(description: Description, name: str) -> Description:
+    """The same records with fixed features, as far as one can say without them: another shape."""
+    transform = models.features(name, description.shape)
+    if transform is None:
+        return description
+    return replace(description, shape=tuple(transform(description.made_up(1).x).shape[1:]))
 
 
 def _device(name: str) -> torch.device:

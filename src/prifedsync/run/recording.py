@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,6 @@ from ..accounting import Target
 from ..accounting.planning import rare_events
 from ..accounting.statement import Statement
 from ..config import PUBLIC, as_mapping
-from ..engines import Cohort
 from ..events import Watch, Working
 from ..files import write_file
 from ..local import Job
@@ -35,35 +35,40 @@ from ..record import (
     Scores,
     plan_as_json,
 )
-from ..rules import LocalOnly, Noised, Server, Unprotected
+from ..rules import LocalOnly, Noised, Unprotected
+from ..sync import Account
+from .loop import Session
 from .prepare import Prepared
 
 
 def record_of(
-    prepared: Prepared, server: Server, cohort: Cohort, personal: list[float | None], scores: dict[str, Scores],
-    given: bool, watch: Watch,
+    prepared: Prepared, run: Session, released: Mapping[str, float | None], scores: dict[str, Scores], given: bool,
+    watch: Watch,
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
-    guarantees, most = Guarantees(config.privacy.delta, len(prepared.jobs)), max(cohort.taken)
-    randomness, public_count = config.privacy.randomness, config.privacy.neighbours == "replace"
-    released = prepared.scorer.each(server.released) if prepared.rule.uploads else [None] * len(prepared.jobs)
+    accounts = run.engine.accounts()
+    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
+    most = max(account.taken for account in accounts.values())
+    randomness = config.privacy.randomness
+    public_count = config.privacy.neighbours == "replace"
     clients = []
     for i, job in enumerate(prepared.jobs):
-        _check_count(job, cohort.taken[i], cohort.queries[i])
+        account = accounts[job.client]
+        _check_count(job, account)
         planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
-        rounds = most if job.plan and job.plan.copies > 1 else cohort.taken[i]  # who else holds a record is not asked
+        rounds = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
         taken = guarantees.taken(job.plan, rounds).as_json() if job.plan else None
         clients.append(
             ClientRecord(
                 name=job.client,
                 records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
                 plan=plan_as_json(job.plan) if job.plan else None,
-                rounds_taken=cohort.taken[i],
-                noisy_queries=cohort.queries[i],
+                rounds_taken=account.taken,
+                noisy_queries=account.queries,
                 planned=planned,
                 taken=taken,
-                personal=personal[i],
-                released=released[i],
+                personal=run.scores.personal[job.client],
+                released=released.get(job.client),
             )
         )
         watch(Working("accounting", i + 1, len(prepared.jobs)))
@@ -80,7 +85,7 @@ def record_of(
         device=device_name(prepared.net.device),
         gradients=prepared.net.gradients,
         parameters=prepared.net.count,
-        personal_models=_publishing(prepared, cohort.personal(0)),
+        personal_models=_publishing(prepared, run.engine.models()[prepared.jobs[0].client]),
     )
 
 
@@ -101,12 +106,13 @@ def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] 
     return "may be published: covered by the guarantee in record.json"
 
 
-def _check_count(job: Job, taken: int, queries: int) -> None:
+def _check_count(job: Job, account: Account) -> None:
     """The guarantee is stated from counts; if they disagree, there is none."""
     per_round = job.noisy.local_steps if job.noisy else 1 if job.output else 0
-    if queries != taken * per_round:
+    if account.queries != account.taken * per_round:
         raise RuntimeError(
-            f"client {job.client}: {queries} noisy queries in {taken} rounds of {per_round}; no guarantee can be stated"
+            f"client {job.client}: {account.queries} noisy queries in {account.taken} rounds of {per_round}; "
+            "no guarantee can be stated"
         )
 
 
@@ -126,14 +132,14 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
     found = list(statement.warnings) if statement else []
     found += _rare_events(prepared, guarantees)
     private = config.privacy.randomness == "system" or config.data.source not in PUBLIC
-    if private and any(len(c.test) for c in prepared.federation.clients):
+    if private and any(len(c.test) for c in prepared.held.clients):
         found.append(SCORES_LEAK)
     if private and prepared.plans:
         found.append(TIMINGS_LEAK)
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
-    if prepared.federation.copies > 1 and prepared.plans:
-        found.append(f"{OVERLAP}: here up to {prepared.federation.copies}, and the guarantee is composed over so many")
+    if prepared.description.copies > 1 and prepared.plans:
+        found.append(f"{OVERLAP}: here up to {prepared.description.copies}, and the guarantee is composed over so many")
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
@@ -150,7 +156,7 @@ def _rare_events(prepared: Prepared, guarantees: Guarantees) -> tuple[str, ...]:
     return rare_events(target, ((job.client, guarantees.planned(job.plan).honest) for job in prepared.jobs if job.plan))
 
 
-def write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohort) -> None:
+def write_models(folder: Path, prepared: Prepared, run: Session) -> None:
     (folder / "personal").mkdir(parents=True, exist_ok=True)
 
     def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> None:
@@ -159,10 +165,11 @@ def write_models(folder: Path, prepared: Prepared, server: Server, cohort: Cohor
         write_file(path, content, private=isinstance(model, LocalOnly))
 
     if prepared.rule.uploads:  # else it is made of nothing
-        write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(server.released))
-    for i, job in enumerate(prepared.jobs):
-        if cohort.taken[i]:  # the others still have the first weights
-            write(folder / "personal" / f"{quote(job.client, safe='')}.safetensors", cohort.personal(i))
+        write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(run.server.released))
+    models = run.engine.models()
+    for name, account in run.engine.accounts().items():
+        if account.taken:  # the others still have the first weights
+            write(folder / "personal" / f"{quote(name, safe='')}.safetensors", models[name])
 
 
 def versions() -> dict[str, str]:

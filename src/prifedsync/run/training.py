@@ -22,16 +22,14 @@ from ..files import CONFIG, LOG, claimed, not_begun, write_file
 from ..local import Net
 from ..record import (
     RunRecord,
-    Scores,
 )
 from ..rules import Server
 from ..values import BadValue
-from .baselines import comparison
+from .baselines import comparison, scores_of
 from .checkpoint import Checkpoint
 from .loop import rounds_of
 from .prepare import GIVEN, Prepared, prepare
 from .recording import device_name, record_of, versions, write_models
-from .scores import everywhere, scores_of_one
 
 RECORD = "record.json"
 
@@ -43,7 +41,7 @@ class Result:
     record: RunRecord
     net: Net
     server: Server
-    cohort: Cohort
+    engine: Cohort
     folder: Path | None
 
     @property
@@ -53,10 +51,7 @@ class Result:
 
     def personal(self, client: str) -> dict[str, Tensor]:
         """A client's own model; `record.personal_models` says whether it may be published."""
-        names = [job.client for job in self.cohort.jobs]
-        if client not in names:
-            raise BadValue("client", client, "is not in this run", f"clients: {', '.join(names[:5])}…")
-        return self.net.state_dict(self.cohort.personal(names.index(client)).value)
+        return self.net.state_dict(self.engine.models()[client].value)
 
 
 def train(
@@ -160,19 +155,18 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     prepared = prepare(config, clients, model, watch)
     if folder:
         write_file(folder / CONFIG, to_toml(config).encode())
-    server, cohort, personal = rounds_of(prepared, folder, watch)
+    run = rounds_of(prepared, folder, watch)
     trained = time.perf_counter()
-    scores = {"personal": Scores(prepared.score(personal), prepared.score(everywhere(prepared, cohort)))}
-    if prepared.rule.uploads:  # else there is no global model
-        scores["released"] = scores_of_one(prepared, server.released)
+    evaluation = run.evaluate()
+    scores = scores_of(prepared, evaluation)
     for kind in config.compare:
         scores[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
     given = clients is not None or model is not None
-    record = record_of(prepared, server, cohort, personal, scores, given, watch)
+    record = record_of(prepared, run, evaluation.released if evaluation else {}, scores, given, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
-        write_models(folder / "models", prepared, server, cohort)
+        write_models(folder / "models", prepared, run)
         write_file(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False).encode())
         Checkpoint(folder / "checkpoint").remove()
-    return Result(record, prepared.net, server, cohort, folder)
+    return Result(record, prepared.net, run.server, run.engine, folder)

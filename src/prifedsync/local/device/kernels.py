@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .optimisers import Stacked
-from .streams import Noise
+from ..noise import DeviceNoise
+from ..optimisers import Stacked
 
 PLAIN_BLOCK = 1024
 RULES = ("sgd", "momentum", "adam", "adagrad", "rmsprop")
@@ -202,12 +202,15 @@ def _write(at, mask, g, w, m, v, weights, first, second, rate, beta, gamma, spre
         tl.store(weights + at, w - rate * change, mask)
 
 
-@triton.jit(do_not_specialize=["size", "width", "offset", "place", "Q"])  # one kernel for parameters of any size
+@triton.jit(do_not_specialize=["size", "width", "offset", "place", "parts", "Q"])  # one kernel for parameters of any size
 def _noisy_step(
-    sums, weights, first, second, keys, step, scales, grids, divisors, rates, betas, gammas, spreads, smalls, decays, size,
-    width, offset, place, Q, RULE: tl.constexpr, BLOCK: tl.constexpr,
+    sums, weights, first, second, keys, step, scales, grids, divisors, made, rates, betas, gammas, spreads, smalls, decays,
+    size, width, offset, place, parts, Q, RULE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
+    if tl.program_id(0) == 0:  # one program for each client and part: whoever adds the noise counts it
+        counted = made + client * parts + place
+        tl.store(counted, tl.load(counted) + 1)
     q = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     sums += client * size
     weights += client * width + offset
@@ -309,14 +312,19 @@ def words(keys: Tensor, nonces: Tensor, blocks: int) -> Tensor:
     return out
 
 
-def add_normals(parts: Sequence[Tensor], noise: Noise, out: Tensor) -> Tensor:
+def add_normals(parts: Sequence[Tensor], noise: DeviceNoise, out: Tensor) -> Tensor:
     for place, offset, part in _placed(parts):
         _noisy(0, part, noise, (out, out, out), [noise.divisor] * 6, place, offset)
     return out
 
 
 def noisy_step(
-    parts: Sequence[Tensor], noise: Noise, weights: Tensor, slots: dict[str, Tensor], optimiser: Stacked, count: Tensor
+    parts: Sequence[Tensor],
+    noise: DeviceNoise,
+    weights: Tensor,
+    slots: dict[str, Tensor],
+    optimiser: Stacked,
+    count: Tensor,
 ) -> None:
     """What `add_normals` makes of the sums, and a step of the optimiser with it, in one pass over the memory."""
     vectors, numbers = _state(weights, slots), _numbers(optimiser, count)
@@ -338,12 +346,12 @@ def plain_step(
 
 
 def _noisy(
-    rule: int, part: Tensor, noise: Noise, vectors: tuple[Tensor, ...], numbers: list[Tensor], place: int, offset: int
+    rule: int, part: Tensor, noise: DeviceNoise, vectors: tuple[Tensor, ...], numbers: list[Tensor], place: int, offset: int
 ) -> None:
     size, blocks = part.shape[1], triton.cdiv(part.shape[1], 14)
     _noisy_step[(triton.cdiv(blocks, BLOCK), len(vectors[0]))](
-        part.contiguous(), *vectors, *noise, *numbers, size, vectors[0].stride(0), offset, place, blocks, RULE=rule,
-        BLOCK=BLOCK, num_warps=WARPS,
+        part.contiguous(), *vectors, *noise, *numbers, size, vectors[0].stride(0), offset, place, noise.made.shape[1],
+        blocks, RULE=rule, BLOCK=BLOCK, num_warps=WARPS,
     )  # fmt: skip
 
 

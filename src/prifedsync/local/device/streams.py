@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -56,36 +56,6 @@ def uniforms(keys: Tensor, nonces: Tensor, count: int) -> Tensor:
     """Doubles strictly between 0 and 1 [C, N, count]: the middles of 2^52 cells."""
     low, high = words(keys, nonces, 2 * count).unflatten(2, (-1, 2)).unbind(3)
     return ((_unsigned(high) << 20 | _unsigned(low) >> 12).double() + 0.5) * 2.0**-52
-
-
-class Noise(NamedTuple):
-    """What is added to the sums of stacked clients, and what becomes of them then."""
-
-    keys: Tensor  # int32 [C, 8]
-    step: Tensor  # int32 [1]
-    scale: Tensor  # double [C]
-    grid: Tensor  # double [C]
-    divisor: Tensor  # double [C]
-
-
-def add_normals(parts: Sequence[Tensor], noise: Noise, out: Tensor) -> Tensor:
-    """Each part [C, size] plus normals times the scale, rounded to the grid, over the divisor, side by side in `out`.
-
-    A part has a nonce of its own, its place in the list; coordinate j·Q + q of it is the j-th normal of block q.
-    """
-    if out.is_cuda and kernels_there():
-        from . import kernels
-
-        return kernels.add_normals(parts, noise, out)
-    scale, grid, divisor = (numbers.unsqueeze(1) for numbers in (noise.scale, noise.grid, noise.divisor))
-    at = 0
-    for place, part in enumerate(parts):
-        nonce = torch.stack([noise.step, torch.full_like(noise.step, place)], 1).expand(len(out), 1, 2)
-        noised = part.double() + normals(noise.keys, nonce, part.shape[1]).squeeze(1) * scale
-        # the grid is a power of two: only the rounding rounds
-        out[:, at : at + part.shape[1]] = (noised / grid).round() * grid / divisor
-        at += part.shape[1]
-    return out
 
 
 def normals(keys: Tensor, nonces: Tensor, count: int) -> Tensor:

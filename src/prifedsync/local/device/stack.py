@@ -12,117 +12,32 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
 from torch import Tensor
 
-from ..accounting import Sampling
-from ..local import Job, Net, Optimiser, Phase, invariance, noise, streams
-from ..local.augment import CHOICES, crop_flip, moves_from_words
-from ..local.batches import expected_size
-from ..local.compiled import compiled
-from ..local.optimisers import Stacked
-from ..local.programs import Program
-from ..local.streams import Noise, Streams
-from ..rules import Steps
-from .cohort import LocalState
+from ...rules import Steps
+from .. import invariance, noise, step
+from ..augment import CHOICES, crop_flip, moves_from_words
+from ..batches import expected_size
+from ..client import Client
+from ..host import Records
+from ..job import Job, Phase
+from ..net import Net
+from ..noise import DeviceNoise
+from ..optimisers import Optimiser, Stacked
+from ..programs import Program
+from ..step import LocalState
+from . import streams
+from .batches import Batches, BatchSpec, BatchTensors, choose
+from .compiled import compiled
 
-LOTS_AT_ONCE = 2**24  # drawn together when batches are chosen
-LOTS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
+UNIFORMS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
 ALIGNED = 32  # a client's vector begins at a multiple of this: products read it several entries at a time
 FIXED_COST = 8  # what a stack costs besides its clients, in clients
-
-
-@dataclass(frozen=True)
-class Members:
-    """The clients of one group: their jobs, how many records each has, where these begin among all records, and draws."""
-
-    jobs: Sequence[Job]
-    sizes: Sequence[int]
-    offsets: Sequence[int]
-    draws: Sequence[Streams]
-
-
-class Batches(NamedTuple):
-    """Which records each step of a round looks at."""
-
-    picked: Tensor  # int64 [K, C, W]: a client's own numbering; padding repeats a record of the batch
-    places: Tensor  # int64 [K, C, W]: among all records
-    valid: Tensor  # bool [K, C, W]
-
-
-@dataclass(frozen=True)
-class BatchSpec:
-    """How all clients of one kind draw their batches, and the largest numbers among them."""
-
-    kind: Literal["full", "poisson", "fixed"]
-    steps: range  # their numbers in the round
-    records: int
-    batch: int
-
-    @staticmethod
-    def of(jobs: Sequence[Job], sizes: Sequence[int], phase: Phase) -> BatchSpec:
-        steps, numbers = jobs[0].steps, range(phase.first, phase.first + phase.steps)
-        records, batch = max(1, *sizes), max(expected_size(job.steps) for job in jobs)
-        if steps.batch == "full":
-            return BatchSpec("full", numbers, records, records)
-        kind: Literal["poisson", "fixed"] = "poisson" if steps.sampling is Sampling.POISSON else "fixed"
-        return BatchSpec(kind, numbers, records, min(batch, records))
-
-
-class BatchTensors(NamedTuple):
-    """What the batches of stacked clients are drawn by. Whoever has no records in it draws none."""
-
-    sizes: Tensor  # int64 [C]: records there are
-    offsets: Tensor  # int64 [C]: where they begin among all records
-    wanted: Tensor  # int64 [C]: records of a batch of fixed size
-    rates: Tensor  # double [C]
-
-
-def choose(spec: BatchSpec, terms: BatchTensors, keys: Tensor) -> Batches:
-    """The batches of all these steps, each client's under its key [C, 8]."""
-    steps, device = spec.steps, keys.device
-    at_once = max(1, LOTS_AT_ONCE // (len(keys) * spec.records))
-    pieces = [steps[low : low + at_once] for low in range(0, len(steps), at_once)]
-    chosen = [_choose(spec, piece, terms, keys) for piece in pieces]
-    counts = torch.cat([counts for counts, _ in chosen])  # [K, C]
-    width = max(1, *(order.shape[2] for _, order in chosen))
-    order = torch.cat([torch.nn.functional.pad(order, (0, width - order.shape[2])) for _, order in chosen])
-    valid = torch.arange(width, device=device) < counts.unsqueeze(2)
-    picked = torch.where(valid, order, order[:, :, :1])
-    # whoever has no record in a batch, or none at all, points at the first record of all
-    some = counts.unsqueeze(2) > 0
-    return Batches(torch.where(some, picked, 0), torch.where(some, picked + terms.offsets.unsqueeze(1), 0), valid)
-
-
-def _choose(spec: BatchSpec, steps: range, terms: BatchTensors, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """How many records each client looks at in each step [K, C], and which, in ascending order [K, C, W]."""
-    device = keys.device
-    number = torch.arange(spec.records, device=device)
-    if spec.kind == "full":
-        counts = terms.sizes.expand(len(steps), -1)
-        return counts, number.expand(*counts.shape, -1)
-    step = torch.arange(steps.start, steps.stop, dtype=torch.int32, device=device)
-    nonces = torch.stack([step, torch.zeros_like(step)], 1).expand(len(keys), -1, -1)
-    lots = streams.uniforms(keys, nonces, spec.records).transpose(0, 1)  # [K, C, n]
-    lots = torch.where(number < terms.sizes.unsqueeze(1), lots, 2.0)  # what is not there is never drawn
-    if spec.kind == "poisson":
-        taken = lots < terms.rates.unsqueeze(1)
-        counts = taken.sum(2)
-        width = int(counts.max())  # waits for the device, once a round
-    else:
-        width = spec.batch
-        counts = terms.wanted.expand(len(steps), -1)
-        smallest = lots.topk(width, 2, largest=False).values  # in ascending order
-        last = smallest.gather(2, (counts - 1).clamp(min=0).unsqueeze(2))
-        taken = (lots <= last) & (counts > 0).unsqueeze(2)  # two equal lots of 52 bits: never in this world
-    places = torch.where(taken, taken.cumsum(2) - 1, width)  # what is not taken goes where nobody looks
-    order = torch.zeros(*counts.shape, width + 1, dtype=torch.long, device=device)
-    return counts, order.scatter_(2, places, number.expand_as(places))[..., :width]
 
 
 def _sent(
@@ -147,15 +62,23 @@ class Stack:
     """Room for some clients of one kind. Rows that nobody sits in have no records, and noise that nobody sees."""
 
     def __init__(
-        self, net: Net, x: Tensor, y: Tensor, rule: Steps, phase: Phase, optimiser: Optimiser, spec: BatchSpec, *,
-        augmented: bool, capacity: int, program: Program, compiles: bool, replays: bool,
+        self, net: Net, records: Records, rule: Steps, phase: Phase, optimiser: Optimiser, spec: BatchSpec, *,
+        capacity: int, program: Program, compiles: bool, replays: bool,
     ) -> None:  # fmt: skip
-        self.net, self.rule, self.augmented, self.program = net, rule, augmented, program
+        self.net = net
+        self.rule = rule
+        self.phase = phase
+        self.augmented = records.augmented
+        self.program = program
         # where nobody has a record, padding still points at one
-        self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (x, y))
-        self.spec, self.capacity, self.width, self.replays = spec, capacity, program.width, replays
-        self.private, self.first, self.local_steps = phase.noisy, phase.first, phase.steps
-        self.averaged_from = phase.averaged_from
+        self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (records.x, records.y))
+        self.spec = spec
+        self.capacity = capacity
+        self.width = program.width
+        self.replays = replays
+        self.private = phase.noisy
+        self.first = phase.first
+        self.local_steps = phase.steps
 
         def tensor(*shape: int, dtype: torch.dtype = net.dtype) -> Tensor:
             return torch.zeros(capacity, *shape, dtype=dtype, device=net.device)
@@ -167,7 +90,7 @@ class Stack:
         self.slots = {name: vectors() for name in optimiser.slots}
         self.anchor = vectors() if rule.anchored else None
         self.share, self.strength = tensor(1).add_(1), tensor(1)
-        self.mean = vectors() if self.averaged_from < self.local_steps - 1 else None
+        self.mean = vectors() if step.averages(phase) else None
         plain = self.anchor is None and self.mean is None
         self.at_once = plain and net.device.type == "cuda" and streams.kernels_there()
         self.gradient = tensor(net.count if self.private and not self.at_once else 0)
@@ -179,10 +102,11 @@ class Stack:
         sizes, offsets, wanted = self.wholes
         self.terms = BatchTensors(sizes, offsets, wanted, rates)
         self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
-        self.purposes += ["augment"] if augmented else []
+        self.purposes += ["augment"] if records.augmented else []
         self.keys = torch.zeros(len(self.purposes), capacity, 8, dtype=torch.int32, device=net.device)
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
-        self.noise = Noise(self.keys[0], self.step, scale, grid, self.divisor)
+        made = torch.zeros(capacity, len(net.sizes), dtype=torch.int32, device=net.device)
+        self.noise = DeviceNoise(self.keys[0], self.step, scale, grid, self.divisor, made)
         # what a Poisson batch needs shows when it is drawn
         self.pieces = 1 if spec.kind == "poisson" else math.ceil(spec.batch / self.width)
         self.batches = self._room_for(self.pieces)
@@ -200,19 +124,22 @@ class Stack:
 
     # ------------------------------------------------------------------ a round
 
-    def load(self, members: Members, round: int) -> None:
+    def load(self, clients: Sequence[Client], round: int) -> None:
         """Seat these clients for a round: their numbers, keys and batches."""
-        jobs, names = members.jobs, [job.client for job in members.jobs]
-        seats = slice(len(jobs))
-        self.numbers[:, seats] = _sent([_numbers(job) for job in jobs], self.step.device, torch.float64).T
-        self.keys[:, seats] = streams.keys(members.draws, names, round, self.purposes, self.step.device)
+        seats = slice(len(clients))
+        numbers = [_numbers(client.job) for client in clients]
+        self.numbers[:, seats] = _sent(numbers, self.step.device, torch.float64).T
+        draws = [client.streams for client in clients]
+        names = [client.name for client in clients]
+        self.keys[:, seats] = streams.keys(draws, names, round, self.purposes, self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
-        self.wholes[:, seats] = _sent(_wholes(members), self.step.device)
+        self.wholes[:, seats] = _sent(_wholes(clients), self.step.device)
+        self.noise.made.zero_()
         if self.spec.kind == "poisson":
             self._choose()
         else:
-            lots = self.capacity * self.local_steps * self.spec.records
-            self._replayed("batches", self._choose, lots <= LOTS_REPLAYED)
+            uniforms = self.capacity * self.local_steps * self.spec.records
+            self._replayed("batches", self._choose, uniforms <= UNIFORMS_REPLAYED)
 
     def run(
         self, begun: LocalState, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor | None
@@ -253,7 +180,7 @@ class Stack:
         with self.net.exact():
             parts = self._parts(self.weights)
             if self.private:
-                return streams.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
+                return noise.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
             plain: Tensor = torch.cat(parts, 1) / self.divisor.unsqueeze(1)
             return plain.to(weights.dtype)[: len(weights)]
 
@@ -309,7 +236,7 @@ class Stack:
     def _one_step(self) -> None:
         parts = self._parts(self._point())
         if self.at_once:
-            from ..local import kernels
+            from . import kernels
 
             self.counts.add_(1)
             state = self.weights, self.slots, self.optimiser, self.counts
@@ -319,12 +246,13 @@ class Stack:
                 kernels.plain_step(parts, self.divisor, *state)
             self.step.add_(1)
         else:
-            gradient = streams.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
+            gradient = noise.add_normals(parts, self.noise, self.gradient) if self.private else torch.cat(parts, 1)
             self._update(gradient, *self._update_arguments())
 
     def _point(self) -> Tensor:
         """Where gradients are taken."""
-        return self.weights if self.anchor is None else self.rule.point(self.weights, self.anchor, self.share)
+        anchor = self.weights if self.anchor is None else self.anchor
+        return step.point(self.rule, LocalState(self.weights, anchor, self.share))
 
     def _parts(self, point: Tensor) -> tuple[Tensor, ...]:
         """Sums over the batches of the step, parameter by parameter; added up in double where there are several pieces."""
@@ -338,19 +266,19 @@ class Stack:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long() - self.first
         picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        return self.x, self.y, point, places, valid, self.clip, *self._lots(picked)
+        return self.x, self.y, point, places, valid, self.clip, *self._randomness(picked)
 
     def _sums_of(
         self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor,
-        lots: dict[str, Tensor], turns: Tensor | None,
+        words: dict[str, Tensor], turns: Tensor | None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        masks = {name: self._mask(name, words) for name, words in lots.items()}
+        masks = {name: self._mask(name, drawn) for name, drawn in words.items()}
         records = x[places] if turns is None else crop_flip(x[places], moves_from_words(turns))
         if self.private:
             return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program)
         return self.net.plain_parts(weights, records, y[places], valid, masks)
 
-    def _lots(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
+    def _randomness(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
         """What decides about dropout and augmentation, int32 [C, W, …]: of each record its own, wherever it sits."""
         if not self.net.dropouts and not self.augmented:
             return {}, None
@@ -382,11 +310,11 @@ class Stack:
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
         self._at(probe.weights, self.first)
-        _, _, point, _, _, clip, *lots = self._sum_arguments(self._point(), 0)
+        _, _, point, _, _, clip, *drawn = self._sum_arguments(self._point(), 0)
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
             places = which.to(self.x.device)
-            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), torch.inf * clip, *lots)
+            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), torch.inf * clip, *drawn)
 
         try:
             self.x[:records] = probe.x[:records].to(self.x.dtype)
@@ -403,7 +331,7 @@ class Stack:
 
     def _updated(
         self, gradient: Tensor, weights: Tensor, slots: dict[str, Tensor], anchor: Tensor | None, share: Tensor,
-        mean: Tensor | None, divisor: Tensor, counts: Tensor, step: Tensor, numbers: Tensor, strength: Tensor,
+        mean: Tensor | None, divisor: Tensor, counts: Tensor, number: Tensor, numbers: Tensor, strength: Tensor,
     ) -> None:  # fmt: skip
         """One step of the optimiser, in place; what was noised is divided already."""
         if not self.private:
@@ -411,25 +339,26 @@ class Stack:
         optimiser = copy.copy(self.optimiser)
         optimiser.use(numbers)  # what is compiled takes them as they are then, not as they are now
         counts.add_(1)
-        if anchor is None:
-            weights.copy_(optimiser.step(weights, gradient, slots, counts))
-        else:
-            rule, adapted = self.rule, self.rule.adapted(share, gradient, weights, anchor)
-            direction, pull = rule.through(gradient, share), rule.pull(weights, anchor, strength)
-            weights.copy_(optimiser.step(weights, direction if pull is None else direction + pull, slots, counts))
-            share.copy_(adapted)
-            if rule.every:
-                anchor.copy_(torch.where((step - self.first + 1) % rule.every == 0, rule.moved(anchor, weights), anchor))
-        if mean is not None:
-            seen = (step - self.first - self.averaged_from + 1).to(weights.dtype)  # iterates in the mean, this one too
-            mean.add_(torch.where(seen > 0, (weights - mean) / seen.clamp(min=1), 0.0))
-        step.add_(1)
+
+        def update(before: Tensor, direction: Tensor) -> Tensor:
+            return weights.copy_(optimiser.step(before, direction, slots, counts))
+
+        state = LocalState(weights, weights if anchor is None else anchor, share, mean)
+        after = step.followed(self.rule, self.phase, state, gradient, strength, number - self.first, update)
+        if anchor is not None:
+            share.copy_(after.share)
+            anchor.copy_(after.anchor)
+        if mean is not None and after.mean is not None:
+            mean.copy_(after.mean)
+        number.add_(1)
 
 
-def _wholes(members: Members) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+def _wholes(clients: Sequence[Client]) -> tuple[list[int], list[int], list[int]]:
     """The whole numbers of `BatchTensors`."""
-    wanted = [min(expected_size(job.steps), size) for job, size in zip(members.jobs, members.sizes, strict=True)]
-    return members.sizes, members.offsets, wanted
+    sizes = [client.records for client in clients]
+    offsets = [client.offset for client in clients]
+    wanted = [min(expected_size(client.job.steps), client.records) for client in clients]
+    return sizes, offsets, wanted
 
 
 def _numbers(job: Job) -> tuple[float, float, float, float, float]:

@@ -14,16 +14,16 @@ import os
 import tempfile
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import checksum, damaged
-from ..values import BadValue
+from .files import checksum, damaged
+from .values import BadValue
 
 _NAMES = {torch.float32: ("F32", np.float32), torch.float64: ("F64", np.float64)}
 
@@ -33,6 +33,24 @@ class Place(NamedTuple):
 
     at: int
     checksum: str
+
+
+def noted(places: Mapping[int, Place]) -> dict[str, Place]:
+    """What `Store.flush` returned, for JSON."""
+    return {str(client): place for client, place in places.items()}
+
+
+def places_of(saved: Mapping[Any, Sequence[Any]]) -> dict[int, Place]:
+    """The same, read back."""
+    return {int(client): Place(*place) for client, place in saved.items()}
+
+
+def room(clients: int, rows: int, like: Tensor, memory: float, path: Path | None) -> Store:
+    """Where so many vectors like this one of all clients are kept: on a GPU where they fit, else within `memory` bytes."""
+    size = clients * rows * like.nbytes
+    if like.device.type == "cuda" and 2 * size < torch.cuda.mem_get_info(like.device)[0]:  # leaves room to work
+        return Resident(clients, rows, len(like), like.dtype, like.device, path)
+    return Store(clients, rows, len(like), like.dtype, memory, path)
 
 
 class Store:
