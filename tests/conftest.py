@@ -12,7 +12,7 @@ os.environ["PRIFEDSYNC_CACHE"] = f"{os.devnull}/cache"  # where no folder can be
 @pytest.fixture
 def nothing_compiled(monkeypatch):
     """As in a new process: no program is ready, and nothing was said about a compiler."""
-    from prifedsync.local import compiled
+    from prifedsync.local.device import compiled
 
     monkeypatch.setattr(compiled, "_ready", {})
     monkeypatch.setattr(compiled, "_said", set())

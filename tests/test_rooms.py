@@ -34,6 +34,7 @@ LINE = {room: line for line, rooms in enumerate(ORDER) for room in rooms}
 PACKAGE = "__init__"  # the package itself: its version, for all; it opens `run` for its users
 OUTSIDE = {  # third-party package → the rooms that may import it
     "torch": {
+        "store",
         "data",
         "models",
         "metrics",

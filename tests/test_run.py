@@ -423,7 +423,7 @@ def test_only_changed_clients_are_rewritten(tmp_path, monkeypatch):
     written, real = [], os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda *args: written.append(len(args[1])) or real(*args))
     result = run.train(CARRYING, out=tmp_path / "run")
-    size = len(result.cohort.slots) * result.net.count * 4
+    size = len(result.engine.slots) * result.net.count * 4
     states = [length for length in written if length == size]
     taken = sum(client.rounds_taken for client in result.record.clients)
     assert len(states) == taken < 3 * 4

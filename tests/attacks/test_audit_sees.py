@@ -28,8 +28,9 @@ from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised, device, vectorised
 from prifedsync.fdp import Neighbours
 from prifedsync.fdp.constructors import LEAST_NOISE
-from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, losses, streams
+from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, losses
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.local.device import streams
 from prifedsync.run.checkpoint import Checkpoint
 
 from ..audit.test_device import OnDevice

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from prifedsync import run
-from prifedsync.engines.store import Store
+from prifedsync.store import Store
 from prifedsync.values import BadValue
 
 from .test_crashes import clients, config, outcome

@@ -22,6 +22,8 @@ from prifedsync.record import Guarantees, plan_as_json
 from prifedsync.rules import Server
 from prifedsync.terminal import View, print_record
 
+from ..engines.settings import answer
+
 SMALL = 20
 LARGE = 4000
 RATE = 1e-3
@@ -246,7 +248,7 @@ def test_somebody_who_guesses_is_not_right_more_often_than_the_sentence_says(rec
     start = Server(cohort.start)
     seen = []
     for server, uploads in run.synchronised(prepared, cohort, cohort.coins, start):
-        moved = torch.stack([uploads.of[i].row for i in range(TRIALS)])[:, 0] - start.weights[0]
+        moved = torch.stack([answer(uploads, i).row for i in range(TRIALS)])[:, 0] - start.weights[0]
         seen.append(moved.double() * 16 / RATE)  # the noisy sum itself: a step is the sum over the batch times the rate
         start = server
     truth = torch.tensor([sides[name] for name in names])

@@ -10,8 +10,9 @@ from prifedsync import run
 from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan
 from prifedsync.audit.subject import sums
 from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
-from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, SystemDraws, losses, streams
+from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, SystemDraws, losses
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.local.device import streams
 from prifedsync.rules import FedAvg
 
 from ..audit.test_device import OnDevice

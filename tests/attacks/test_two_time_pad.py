@@ -23,7 +23,7 @@ from prifedsync.rules import Attentive, FedAvg
 from prifedsync.run.checkpoint import _canonical
 from prifedsync.values import BadValue
 
-from ..engines.settings import MLP, jobs_of, net_of, records_of
+from ..engines.settings import MLP, ask, jobs_of, net_of, records_of
 
 RECORDS, FEATURES = 8, 256
 NOISE = 50.0  # clip norms: nothing of a sum shows in a result
@@ -328,12 +328,12 @@ def test_a_client_that_was_sent_another_model_before(kind, delivery):
         everybody, first = range(len(engine.jobs)), engine.start.clone()
         first[0] += moved
         if delivery == "pull":
-            engine.train(0, everybody, first)
-            sent.append(engine.train(1, everybody, engine.start).rows.value)
+            ask(engine, 0, everybody, first)
+            sent.append(ask(engine, 1, everybody, engine.start).rows.value)
         else:
             engine.push(everybody, first)
             engine.push(everybody, engine.start)
-            sent.append(engine.train(0, everybody, None).rows.value)
+            sent.append(ask(engine, 0, everybody, None).rows.value)
     assert apart(*sent) > LEFT
 
 
@@ -344,7 +344,7 @@ def test_a_client_whose_helper_is_made_of_other_uploads(kind):
     for moved in (0.0, 1e-3):
         engine = engine_under(kind, Attentive())
         everybody = range(len(engine.jobs))
-        engine.train(0, everybody, engine.start)
+        ask(engine, 0, everybody, engine.start)
         engine.store.write(3, engine.state(3) + moved)
-        sent.append(engine.train(1, everybody, engine.start).rows.value)
+        sent.append(ask(engine, 1, everybody, engine.start).rows.value)
     assert apart(*sent) > LEFT

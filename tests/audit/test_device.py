@@ -9,7 +9,8 @@ from prifedsync.audit import batches, noise, release
 from prifedsync.audit.subject import Subject
 from prifedsync.engines import Vectorised, device
 from prifedsync.fdp import Neighbours
-from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, losses, streams
+from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, losses
+from prifedsync.local.device import streams
 
 PLAN = NoisySteps(noise_multiplier=1.2, records=40, batch=10, local_steps=3, clip_margin=CLIP_MARGIN)
 

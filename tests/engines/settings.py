@@ -1,13 +1,14 @@
 """What engine tests are made of: jobs, records, runs of Algorithm 1, and the two engines side by side under one tape."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
-from prifedsync.local import CLIP_MARGIN, Job, Key, Net, Optimiser, RecordedDraws, SeededDraws, UnnoisedSteps, losses
+from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, RecordedDraws, SeededDraws, UnnoisedSteps, losses
 from prifedsync.rules import (
     APFL,
     Alone,
@@ -23,6 +24,7 @@ from prifedsync.rules import (
     Rule,
     Server,
 )
+from prifedsync.server import Aggregator
 from prifedsync.sync import Synchronisation, synchronise
 
 from ..local.zoo import CASES
@@ -48,7 +50,8 @@ def private(
         local_steps=local_steps, sampling=sampling, clip_norm=clip_norm, clip_margin=clip_margin,
     )  # fmt: skip
     plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, participation=participation, neighbours=neighbours)
-    return Job(client=client, plan=plan, optimiser=optimiser or Optimiser(learning_rate=0.5), **job)
+    optimiser = optimiser or Optimiser(learning_rate=0.5)
+    return Job(client=client, plan=plan, optimiser=optimiser, participation=participation, **job)
 
 
 def unnoised(client, records, *, plan=None, batch=3, local_steps=2, optimiser=None, **job):
@@ -108,6 +111,7 @@ class Run:
     draws: object
     servers: list
     uploads: list
+    aggregator: object = None
 
     @property
     def weights(self):
@@ -123,24 +127,58 @@ def run(
     kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0,
     averaging=0.0, augment="none", performance=None, folder=None, resume=None,
 ):  # fmt: skip
-    """`resume` continues: a server, counters and places of an earlier run."""
+    """`resume` continues: a server, and what engine and aggregator of an earlier run have saved."""
     rule, performance = rule or FedAvg(), performance or Performance()
-    how = {"pushes": delivery == "push", "augment": augment, "performance": performance, "folder": folder}
-    engine = kind(net, jobs, records, rule, draws, **how)
+    jobs = [with_participation(job, participation) for job in jobs]
+    engine = kind(net, jobs, records, rule, draws, augment=augment, performance=performance, folder=folder)
+    aggregator = Aggregator(rule, jobs, engine.start, delivery=delivery, folder=folder)
     server = Server(engine.start)
     if resume:
         server = resume[0]
-        engine.restore(*resume[1:])
-    plan = Synchronisation(
-        clients=len(jobs), rounds=rounds, participation=participation, delivery=delivery, server_rate=server_rate,
-        averaging=averaging,
-    )  # fmt: skip
+        engine.load(resume[1])
+        aggregator.load(resume[2])
+    plan = Synchronisation(rounds=rounds, server_rate=server_rate, averaging=averaging)
+    steps = list(synchronise(plan, aggregator, engine, server))
+    return Run(engine, draws, [server for server, _ in steps], [uploads for _, uploads in steps], aggregator)
 
-    def coin(i, round):
-        return float(draws.uniform(Key(jobs[i].client, round, 0, "coin"), 1))
 
-    steps = list(synchronise(plan, rule, engine, coin, server))
-    return Run(engine, draws, [server for server, _ in steps], [uploads for _, uploads in steps])
+def with_participation(job, participation):
+    """The same job with another coin, in its plan too."""
+    plan = replace(job.plan, participation=participation) if job.plan else None
+    return replace(job, plan=plan, participation=participation)
+
+
+SERVERS = WeakKeyDictionary()  # engine → the server that asks it
+
+
+def served(engine, delivery="pull"):
+    """The server's side of an engine that is asked round by round."""
+    if engine not in SERVERS:
+        SERVERS[engine] = Aggregator(engine.rule, engine.jobs, engine.start, delivery=delivery)
+    return SERVERS[engine]
+
+
+def ask(engine, round, chosen, weights):
+    """A round of these clients, given by number, where the global model has these weights."""
+    aggregator = served(engine)
+    server = Server(weights.to(engine.start.device, engine.start.dtype))
+    offered = replace(aggregator.helpers(server), names=tuple(engine.names[i] for i in chosen))
+    uploads = engine.train(round, offered)
+    aggregator.merge(server, uploads, 1.0)
+    return uploads
+
+
+def answer(uploads, i):
+    """What the i-th of those who were asked answered."""
+    return list(uploads.answers.values())[i]
+
+
+def rounds_taken(engine):
+    return [client.taken for client in engine.clients]
+
+
+def noisy_queries(engine):
+    return [client.queries for client in engine.clients]
 
 
 def twins(net, jobs, records, *, performance=None, seed=5, **options):
@@ -155,16 +193,16 @@ def twins(net, jobs, records, *, performance=None, seed=5, **options):
 def assert_same(one, other, tolerance=1e-9):
     """Global models of all rounds, uploads, what clients carry, and counts."""
     mine, theirs = one.engine.counters(), other.engine.counters()
-    assert mine.pop("shares") == pytest.approx(theirs.pop("shares"), rel=tolerance, abs=tolerance)
+    assert mine.pop("share") == pytest.approx(theirs.pop("share"), rel=tolerance, abs=tolerance)
     assert mine == theirs
     for mine, theirs in zip(one.servers, other.servers, strict=True):
         torch.testing.assert_close(mine.weights, theirs.weights, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(mine.released, theirs.released, rtol=tolerance, atol=tolerance)
     for mine, theirs in zip(one.uploads, other.uploads, strict=True):
-        assert (mine is None) == (theirs is None)
-        if mine:
-            assert mine.of.keys() == theirs.of.keys()
-            torch.testing.assert_close(mine.rows.value, theirs.rows.value, rtol=tolerance, atol=tolerance)
+        assert {name: type(given) for name, given in mine.answers.items()} == {
+            name: type(given) for name, given in theirs.answers.items()
+        }
+        torch.testing.assert_close(mine.rows.value, theirs.rows.value, rtol=tolerance, atol=tolerance)
     for i in range(len(one.engine.jobs)):
         mine, theirs = one.engine.personal(i), other.engine.personal(i)
         assert type(mine) is type(theirs)
@@ -173,18 +211,14 @@ def assert_same(one, other, tolerance=1e-9):
         torch.testing.assert_close(one.engine.state(i), other.engine.state(i), rtol=tolerance, atol=tolerance)
 
 
-def sums(engine, round, step, clients, weights):
-    """The sums over the batches of one step [C, P], before noise, from either engine."""
-    if isinstance(engine, Reference):
-        return torch.stack([engine.batch_sum(round, step, i, w) for i, w in zip(clients, weights, strict=True)])
-    return engine.batch_sums(round, step, list(clients), weights)
+def sums(engine, round, step, clients, weights, part="upload"):
+    """The sums over the batches of one step [C, P], before noise, of clients by number."""
+    return engine.batch_sums(round, step, [engine.clients[i] for i in clients], weights, part)
 
 
-def gradients(engine, round, step, clients, weights):
-    """The noisy gradients of one step [C, P], from either engine."""
-    if isinstance(engine, Reference):
-        return torch.stack([engine.gradient(round, step, i, w) for i, w in zip(clients, weights, strict=True)])
-    return engine.gradient(round, step, list(clients), weights)
+def gradients(engine, round, step, clients, weights, part="upload"):
+    """The noisy gradients of one step [C, P], of clients by number."""
+    return engine.gradients(round, step, [engine.clients[i] for i in clients], weights, part)
 
 
 MLP = CASES["mlp"]

@@ -17,13 +17,17 @@ from .settings import (
     MLP,
     RULES,
     SIZES,
+    answer,
+    ask,
     assert_same,
     jobs_of,
     jobs_under,
     net_of,
+    noisy_queries,
     perturbing,
     private,
     records_of,
+    rounds_taken,
     run,
     sums,
     twins,
@@ -128,16 +132,16 @@ def test_an_empty_batch_is_a_step_of_noise_only(kind, missed):
     seen = run(kind, net_of(MLP), jobs, records_of(MLP, sizes), tape, rounds=1)
     for client in missed:
         (key,) = seen.noise_keys(client)
-        moved = (seen.engine.start - seen.uploads[0].of[int(client[-1])].row) / 0.5
+        moved = (seen.engine.start - answer(seen.uploads[0], int(client[-1])).row) / 0.5
         torch.testing.assert_close(moved, 0.5 * 0.3 * tape.tape["normal", key], rtol=0, atol=0.15 * 2**-12)
-    assert seen.engine.queries == [1, 1, 1, 1]
+    assert noisy_queries(seen.engine) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
 def test_an_empty_batch_without_noise_moves_nothing(kind):
     jobs, draws = jobs_of(unnoised, batch=1, local_steps=1), Missing(SeededDraws(4), ("client 0", "client 3"))
     seen = run(kind, net_of(MLP), jobs, records_of(MLP), draws, rounds=1)
-    moved = [not torch.equal(seen.uploads[0].of[i].row, seen.engine.start) for i in range(len(SIZES))]
+    moved = [not torch.equal(answer(seen.uploads[0], i).row, seen.engine.start) for i in range(len(SIZES))]
     assert moved == [False, True, True, False]
 
 
@@ -185,13 +189,13 @@ def test_chunks_change_nothing(chunk):
     performance = Performance(chunk=chunk)
     one = run(Vectorised, net, unequal(), records, SeededDraws(8), performance=performance)
     assert_same(one, run(Vectorised, net, unequal(), records, SeededDraws(8)), tolerance=1e-12)
-    assert all(len(group) <= chunk for group in one.engine.groups(range(len(UNEQUAL_SIZES))))
+    assert all(len(group) <= chunk for group in one.engine.groups(one.engine.clients))
 
 
 def test_only_clients_alike_are_stacked():
     """In a stack with noisy steps nobody's gradients may go unclipped."""
     engine = Vectorised(net_of(MLP), unequal(), records_of(MLP, UNEQUAL_SIZES), FedAvg(), SeededDraws(1))
-    groups = engine.groups(range(len(UNEQUAL_SIZES)))
+    groups = [[client.index for client in group] for group in engine.groups(engine.clients)]
     assert sorted(i for group in groups for i in group) == list(range(len(UNEQUAL_SIZES)))
     assert [2, 3, 4] in groups
     for group in groups:
@@ -212,7 +216,7 @@ def test_a_client_without_records_trains_on_noise():
     jobs = [private(name, 6, neighbours=Neighbours.ADD_REMOVE) for name in "ab"]
     fast, slow = twins(net_of(MLP), jobs, records_of(MLP, sizes))
     assert_same(fast, slow)
-    assert fast.engine.queries == [6, 6]
+    assert noisy_queries(fast.engine) == [6, 6]
 
 
 # ------------------------------------------------------------------ optimisers
@@ -224,8 +228,8 @@ def test_every_optimiser(name, carried, decay):
     optimiser = Optimiser(name=name, learning_rate=0.1, carried=carried, weight_decay=decay, schedule=schedule)
     fast, slow = twins(net_of(MLP), jobs_of(optimiser=optimiser), records_of(MLP), participation=0.8)
     assert_same(fast, slow)
-    seen = [taken * 2 if carried else min(taken, 1) * 2 for taken in fast.engine.taken]
-    assert fast.engine.steps == seen
+    seen = [taken * 2 if carried else min(taken, 1) * 2 for taken in rounds_taken(fast.engine)]
+    assert [client.steps for client in fast.engine.clients] == seen
 
 
 @pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
@@ -239,7 +243,7 @@ def test_carrying_state_makes_a_difference_and_so_does_not(kind, name):
     assert torch.equal(carried.servers[0].weights, reset.servers[0].weights)
     assert (carried.weights - reset.weights).norm() > 1e-3
     fresh = kind(net, jobs_of(optimiser=optimiser), records, FedAvg(), SeededDraws(4))
-    as_first = fresh.train(1, range(len(SIZES)), reset.servers[0].weights)
+    as_first = ask(fresh, 1, range(len(SIZES)), reset.servers[0].weights)
     torch.testing.assert_close(as_first.rows.value, reset.uploads[1].rows.value)
 
 
@@ -250,12 +254,12 @@ def test_a_schedule_follows_the_clients_own_rounds(kind, schedule):
     net = net_of(MLP)
     jobs = jobs_of(optimiser=Optimiser(learning_rate=0.5, schedule=schedule), local_steps=1)
     engine = kind(net, jobs, records_of(MLP), FedAvg(), SeededDraws(6))
-    engine.train(0, [0], engine.start)
-    engine.train(1, [0], engine.start)
-    rows = engine.train(2, [0, 1], engine.start).of
-    plain = kind(net, jobs_of(local_steps=1), records_of(MLP), FedAvg(), SeededDraws(6)).train(2, [0, 1], engine.start).of
+    ask(engine, 0, [0], engine.start)
+    ask(engine, 1, [0], engine.start)
+    rows = ask(engine, 2, [0, 1], engine.start)
+    plain = ask(kind(net, jobs_of(local_steps=1), records_of(MLP), FedAvg(), SeededDraws(6)), 2, [0, 1], engine.start)
     for i, taken in ((0, 2), (1, 0)):
-        moved, unscaled = rows[i].row - engine.start, plain[i].row - engine.start
+        moved, unscaled = answer(rows, i).row - engine.start, answer(plain, i).row - engine.start
         torch.testing.assert_close(moved, schedule.at(taken) * unscaled)
 
 
@@ -282,10 +286,10 @@ def test_every_rule_and_delivery(rule, delivery, participation, averaging):
 def test_rounds_that_some_or_all_miss():
     fast, slow = twins(net_of(MLP), jobs_of(rounds=12), records_of(MLP), participation=0.2, rounds=12)
     assert_same(fast, slow)
-    joined = [0 if uploads is None else len(uploads.of) for uploads in fast.uploads]
+    joined = [len(uploads.senders) for uploads in fast.uploads]
     assert 0 in joined
     assert max(joined) > 0
-    assert fast.engine.taken == [sum(i in u.of for u in fast.uploads if u) for i in range(len(SIZES))]
+    assert rounds_taken(fast.engine) == [sum(name in u.senders for u in fast.uploads) for name in fast.engine.names]
     for before, after, count in zip(fast.servers, fast.servers[1:], joined[1:], strict=False):
         assert torch.equal(before.weights, after.weights) == (count == 0)
 
@@ -299,7 +303,7 @@ def test_output_perturbation(noise, optimiser):
     jobs = jobs_of(unnoised, plan=perturbing(noise), optimiser=Optimiser(name=optimiser, learning_rate=0.2))
     fast, slow = twins(net_of(CASES["dropout"]), jobs, records_of(CASES["dropout"]))
     assert_same(fast, slow)
-    assert fast.engine.queries == [3] * len(SIZES)
+    assert noisy_queries(fast.engine) == [3] * len(SIZES)
     assert isinstance(fast.uploads[0].rows, Noised)
 
 
@@ -309,6 +313,6 @@ def test_training_without_privacy(name, batch):
     case = CASES[name]
     fast, slow = twins(net_of(case), jobs_of(unnoised, batch=batch), records_of(case))
     assert_same(fast, slow)
-    assert fast.engine.queries == [0] * len(SIZES)
+    assert noisy_queries(fast.engine) == [0] * len(SIZES)
     assert fast.noise_keys() == []
     assert isinstance(fast.uploads[0].rows, Unprotected)

@@ -18,7 +18,22 @@ from prifedsync.values import BadValue
 
 from ..local.laws import SIGMAS, uncorrelated
 from ..local.zoo import CASES, Case
-from .settings import MLP, SIZES, jobs_of, net_of, perturbing, private, records_of, run, sums, unnoised
+from .settings import (
+    MLP,
+    SIZES,
+    answer,
+    ask,
+    jobs_of,
+    net_of,
+    noisy_queries,
+    perturbing,
+    private,
+    records_of,
+    rounds_taken,
+    run,
+    sums,
+    unnoised,
+)
 
 ENGINE = pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
 
@@ -41,13 +56,13 @@ def test_as_many_noisy_gradients_as_the_plan_has_steps(kind, local_steps, partic
     for i, job in enumerate(jobs):
         (count,) = [count for _, count in job.plan.one_round()]
         assert count == local_steps
-        assert engine.queries[i] == engine.taken[i] * count
+        assert noisy_queries(engine)[i] == rounds_taken(engine)[i] * count
         keys = seen.noise_keys(job.client)
-        assert len(keys) == len(set(keys)) == engine.queries[i]
-        rounds = [round for round, uploads in enumerate(seen.uploads) if uploads and i in uploads.of]
+        assert len(keys) == len(set(keys)) == noisy_queries(engine)[i]
+        rounds = [round for round, uploads in enumerate(seen.uploads) if job.client in uploads.senders]
         assert [(key.round, key.step) for key in keys] == [(r, s) for r in rounds for s in range(local_steps)]
-        assert all(seen.uploads[r].of[i].queries == count for r in rounds)
-        assert len(rounds) == engine.taken[i]
+        assert all(answer(seen.uploads[r], i).queries == count for r in rounds)
+        assert len(rounds) == rounds_taken(engine)[i]
 
 
 @ENGINE
@@ -58,7 +73,7 @@ def test_one_query_a_round_for_output_perturbation(kind, noise):
     for i, job in enumerate(jobs):
         assert [count for _, count in job.plan.one_round()] == [1]
         assert [(key.round, key.purpose) for key in seen.noise_keys(job.client)] == [(r, "output") for r in range(3)]
-        assert (seen.engine.taken[i], seen.engine.queries[i]) == (3, 3)
+        assert (rounds_taken(seen.engine)[i], noisy_queries(seen.engine)[i]) == (3, 3)
 
 
 @ENGINE
@@ -97,15 +112,15 @@ def test_dropout_is_drawn_for_each_record_of_each_step(kind):
 def test_beyond_its_plan_a_client_refuses_and_nothing_is_drawn(kind):
     jobs = [private("short", 5, rounds=1), private("long", 6, rounds=3)]
     seen = run(kind, net_of(MLP), jobs, records_of(MLP, (5, 6)), tape(), rounds=3)
-    assert [type(uploads.of[0]) for uploads in seen.uploads] == [Sent, Refused, Refused]
-    assert seen.uploads[1].of[0].reason == "all 1 rounds of the plan are taken"
+    assert [type(answer(uploads, 0)) for uploads in seen.uploads] == [Sent, Refused, Refused]
+    assert answer(seen.uploads[1], 0).reason == "all 1 rounds of the plan are taken"
     assert [len(uploads.rows.value) for uploads in seen.uploads] == [2, 1, 1]
     assert {key.round for _, key in seen.draws.asked if key.client == "short" and key.purpose != "coin"} == {0}
     counters = seen.engine.counters()
     assert {name: counters[name] for name in ("taken", "queries", "steps")} == {
         "taken": [1, 3], "queries": [2, 6], "steps": [2, 6],
     }  # fmt: skip
-    assert torch.equal(seen.engine.own(0), seen.uploads[0].of[0].row)
+    assert torch.equal(seen.engine.own(0), answer(seen.uploads[0], 0).row)
 
 
 @ENGINE
@@ -113,7 +128,7 @@ def test_when_all_plans_are_spent_the_model_stays(kind):
     seen = run(kind, net_of(MLP), jobs_of(rounds=2), records_of(MLP), tape(), rounds=4)
     assert torch.equal(seen.servers[1].weights, seen.servers[3].weights)
     assert seen.uploads[3].rows.value.shape == (0, seen.engine.net.count)
-    assert seen.engine.taken == [2] * len(SIZES)
+    assert rounds_taken(seen.engine) == [2] * len(SIZES)
 
 
 @ENGINE
@@ -124,12 +139,12 @@ def test_a_round_is_committed_before_anything_is_sent(kind, monkeypatch):
     def fails(*_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(engine, "_local", fails)
+    monkeypatch.setattr(engine, "take_steps", fails)
     with pytest.raises(RuntimeError, match="out of memory"):
-        engine.train(0, [0, 1], engine.start)
+        ask(engine, 0, [0, 1], engine.start)
     monkeypatch.undo()
-    assert engine.taken == [1, 1, 0, 0]
-    assert isinstance(engine.train(1, [0], engine.start).of[0], Refused)
+    assert rounds_taken(engine) == [1, 1, 0, 0]
+    assert isinstance(answer(ask(engine, 1, [0], engine.start), 0), Refused)
 
 
 @ENGINE
@@ -139,15 +154,17 @@ def test_counters_go_on_where_they_were(kind, tmp_path):
     net, records = net_of(MLP), records_of(MLP)
     whole = run(kind, net, jobs, records, SeededDraws(3), delivery="push")
     first = run(kind, net, jobs, records, SeededDraws(3), delivery="push", rounds=2, folder=tmp_path)
-    places = first.engine.store.flush()
-    first.engine.store.commit()
-    state = (first.servers[-1], first.engine.counters(), places)
+    state = (first.servers[-1], first.engine.save(), first.aggregator.save())
+    first.engine.saved()
+    first.aggregator.saved()
     first.engine.store.close()
     second = run(kind, net, jobs, records, SeededDraws(3), delivery="push", folder=tmp_path, resume=state)
     assert torch.equal(second.weights, whole.weights)
     assert second.engine.counters() == whole.engine.counters()
     assert all(torch.equal(second.engine.state(i), whole.engine.state(i)) for i in range(len(SIZES)))
-    assert all(isinstance(upload, Refused) for upload in second.engine.train(3, range(len(SIZES)), None).of.values())
+    assert all(
+        isinstance(given, Refused) for given in ask(second.engine, 3, range(len(SIZES)), whole.weights).answers.values()
+    )
 
 
 # ------------------------------------------------------------------ whose numbers
@@ -232,7 +249,7 @@ def test_client_states_beyond_memory_change_nothing():
 def test_a_stack_is_as_large_as_memory_allows():
     sizes = (3,) * 40
     engine = Vectorised(net_of(MLP), jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1))
-    assert [len(group) for group in engine.groups(range(40))] == [40]
+    assert [len(group) for group in engine.groups(engine.clients)] == [40]
     engine.net = SimpleNamespace(count=2**21, record_bytes=24 * 2**21, device=torch.device("cpu"), most_at_once=1024)
     assert engine.records_at_once() == 8
-    assert max(len(group) for group in engine.groups(range(40))) == 1
+    assert max(len(group) for group in engine.groups(engine.clients)) == 1

@@ -7,9 +7,9 @@ import torch
 
 from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
-from prifedsync.engines.device import capacity_of
 from prifedsync.engines.widths import width_of
 from prifedsync.local import Net, Optimiser, SeededDraws, losses
+from prifedsync.local.device.stack import capacity_of
 from prifedsync.local.margins import ONE_PIECE, OWN_SHARE
 from prifedsync.rules import APFL, Ditto, FedAvg, FedProx, PFedMe, Server
 from prifedsync.run.checkpoint import Checkpoint
@@ -17,7 +17,20 @@ from prifedsync.values import BadValue
 
 from ..local.expanded import Expanded
 from ..local.zoo import CASES
-from .settings import MLP, RULES, Proximal, assert_same, jobs_of, jobs_under, perturbing, private, records_of, run, unnoised
+from .settings import (
+    MLP,
+    RULES,
+    Proximal,
+    ask,
+    assert_same,
+    jobs_of,
+    jobs_under,
+    perturbing,
+    private,
+    records_of,
+    run,
+    unnoised,
+)
 
 CELL = 1e-4  # the twins' normals differ in their last bits, and may be rounded to neighbouring cells of the grid
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -148,7 +161,7 @@ def test_rounds_of_changing_size_share_their_programs(compiler):
     jobs, net = jobs_of(sizes=sizes, participation=0.4, rounds=8), net_of(MLP)
     how = Performance(share=0.4, compile="on")
     seen = run(OnDevice, net, jobs, records_of(MLP, sizes), SeededDraws(3), rounds=8, participation=0.4, performance=how)
-    assert len({len(uploads.of) for uploads in seen.uploads if uploads}) > 2
+    assert len({len(uploads.senders) for uploads in seen.uploads}) > 2
     assert len(compiler) == 2  # gradients and optimiser
     slow = run(Reference, net, jobs, records_of(MLP, sizes), Expanded(net, SeededDraws(3)), rounds=8, participation=0.4)
     assert_same(seen, slow, tolerance=CELL)
@@ -188,7 +201,7 @@ def test_a_resumed_run_is_the_same_and_compiled_as_it_was_begun(tmp_path, device
     assert engine.compiles
     engine.compiles = False
     for round in range(3, 6):
-        server = FedAvg().merge(server, engine.train(round, range(len(jobs)), server.weights).rows, 1.0).next_round(False)
+        server = FedAvg().merge(server, ask(engine, round, range(len(jobs)), server.weights).rows, 1.0).next_round(False)
         assert torch.equal(server.weights, whole.servers[round].weights)
 
 
@@ -263,7 +276,7 @@ def test_sums_of_a_kept_model_are_taken_where_they_are_asked_for(device):
     group, step = list(range(len(jobs))), jobs[0].kept.first
     points = net.initial() + torch.linspace(0, 1, len(group), dtype=net.dtype, device=net.device).unsqueeze(1)
     there, here = (kind(net, jobs, records, rule, SeededDraws(1)) for kind in (OnDevice, Reference))
-    there.train(0, group, net.initial())  # anchors and shares are those of a round
+    ask(there, 0, group, net.initial())  # anchors and shares are those of a round
     found = there.batch_sums(1, step, group, points, "kept")
     truth = torch.stack([here.batch_sum(1, step, i, point) for i, point in zip(group, points, strict=True)])
     torch.testing.assert_close(found, truth)

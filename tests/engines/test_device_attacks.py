@@ -14,12 +14,13 @@ from torch import nn
 
 from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
-from prifedsync.engines.store import Resident
-from prifedsync.local import Net, Optimiser, SeededDraws, compiled, losses, noise, streams
+from prifedsync.local import Net, Optimiser, SeededDraws, losses, noise
+from prifedsync.local.device import compiled, streams
 from prifedsync.local.margins import CLIP_MARGIN, ONE_PIECE, OWN_SHARE, sums_in
 from prifedsync.local.programs import Program
 from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
 from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.store import Resident
 from prifedsync.values import BadValue
 
 from ..local import expanded
@@ -28,10 +29,13 @@ from ..local.zoo import CASES
 from .settings import (
     MLP,
     Proximal,
+    answer,
+    ask,
     assert_same,
     jobs_of,
     jobs_under,
     net_of,
+    noisy_queries,
     perturbing,
     private,
     records_of,
@@ -112,7 +116,7 @@ def _count(patch):
 
     def fewer(engine, round, group, *given):
         trained = local(engine, round, group, *given)
-        engine.queries[group[0]] -= 1
+        noisy_queries(engine)[group[0]] -= 1
         return trained
 
     patch.setattr(Vectorised, "_on_device", fewer)
@@ -209,7 +213,7 @@ def test_no_two_noises_are_alike():
             seen += list(engine.gradient(round, step, ALL, weights) * divisors - sums)
     likeness = torch.corrcoef(torch.stack(seen)).fill_diagonal_(0.0)
     assert likeness.abs().max() < 0.6
-    assert engine.queries == [6] * 4
+    assert noisy_queries(engine) == [6] * 4
 
 
 def test_seats_that_nobody_has_keep_their_noise_to_themselves():
@@ -451,12 +455,12 @@ def test_states_in_one_tensor_are_the_same_states(rule, delivery, chunk, carried
 
 def test_what_was_sent_does_not_change_afterwards():
     engine = engine_of(Held, performance=Performance(chunk=2))
-    sent = [engine.train(round, [1, 2], engine.start) for round in range(2)]
+    sent = [ask(engine, round, [1, 2], engine.start) for round in range(2)]
     before = [uploads.rows.value.clone() for uploads in sent]
-    engine.train(2, ALL, engine.start + 1)
+    ask(engine, 2, ALL, engine.start + 1)
     for uploads, was in zip(sent, before, strict=True):
         assert (uploads.rows.value == was).all()
-        assert all((uploads.of[i].row == row).all() for i, row in zip([1, 2], was, strict=True))
+        assert all((answer(uploads, i).row == row).all() for i, row in zip([1, 2], was, strict=True))
 
 
 # ---------------------------------------------------------------------- compiled programs

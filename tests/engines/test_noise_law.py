@@ -18,7 +18,7 @@ from prifedsync.rules import FedAvg
 
 from ..local.laws import ENOUGH, follows, uncorrelated
 from ..local.zoo import Case
-from .settings import gradients, net_of, perturbing, private, records_of, sums, unnoised
+from .settings import ask, gradients, net_of, perturbing, private, records_of, sums, unnoised
 
 WIDE = Case(lambda: nn.Linear(400, 256), (400,))  # 102 656 weights: as many values from one upload
 wide = cache(lambda dtype=torch.float64: net_of(WIDE, dtype))
@@ -42,7 +42,7 @@ def sent_noise(engine):
     clients = range(len(engine.jobs))
     start = engine.start.expand(len(clients), -1)
     clipped = sums(engine, 0, 0, clients, start)
-    uploads = engine.train(0, clients, engine.start).rows.value
+    uploads = ask(engine, 0, clients, engine.start).rows.value
     return (start - uploads).double() * RECORDS / RATE - clipped
 
 
@@ -93,10 +93,10 @@ def output_noise(kind, law, factor, draws):
     plan = perturbing(law, noise_multiplier=factor * 2.0)
     engine = engine_of(kind, [unnoised("a", RECORDS, plan=plan, **options)], draws)
     free = engine_of(kind, [unnoised("a", RECORDS, **options)], draws)
-    change = free.train(0, [0], free.start).rows.value[0] - free.start
+    change = ask(free, 0, [0], free.start).rows.value[0] - free.start
     length = change.norm() if law == "gaussian" else change.abs().sum()
     assert length > plan.mechanism.clip_norm
-    return engine.train(0, [0], engine.start).rows.value[0] - engine.start - change * plan.mechanism.clip_norm / length
+    return ask(engine, 0, [0], engine.start).rows.value[0] - engine.start - change * plan.mechanism.clip_norm / length
 
 
 @ENGINE
@@ -131,7 +131,7 @@ def test_no_two_clients_rounds_or_steps_share_noise(kind, draws):
 def test_nor_do_perturbed_outputs(kind, law):
     jobs = [unnoised(name, RECORDS, plan=perturbing(law, noise_multiplier=2.0), batch="full") for name in "ab"]
     engine = engine_of(kind, jobs, SystemDraws())
-    rounds = [engine.train(round, [0, 1], engine.start).rows.value - engine.start for round in range(2)]
+    rounds = [ask(engine, round, [0, 1], engine.start).rows.value - engine.start for round in range(2)]
     assert uncorrelated(torch.cat(rounds))
 
 

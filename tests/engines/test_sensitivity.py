@@ -13,7 +13,7 @@ from prifedsync.local.job import LARGEST_HELPER
 from prifedsync.rules import FedAvg
 
 from ..local.zoo import CASES, CLASSES, TOKENS, Case
-from .settings import MLP, jobs_of, net_of, perturbing, private, records_of, sums, unnoised
+from .settings import MLP, ask, jobs_of, net_of, perturbing, private, records_of, sums, unnoised
 
 CLIP = 0.3
 ROUNDING = 1 + 1e-9  # the margin that plans must have
@@ -166,11 +166,11 @@ def test_what_a_server_sends_is_cut_by_a_public_rule(kind, value):
     sent[3] = value
     start = sent.clone()
     start[3] = 0.0 if value != value else max(min(value, LARGEST_HELPER), -LARGEST_HELPER)
-    rows = engine.train(0, [0, 1], sent).rows.value
+    rows = ask(engine, 0, [0, 1], sent).rows.value
     assert torch.isfinite(rows).all()
     assert float((rows - start).abs().max()) < 10
     engine.push([0, 1], sent)
-    assert torch.equal(engine.train(1, [0, 1], None).rows.value, kind(
+    assert torch.equal(ask(engine, 1, [0, 1], None).rows.value, kind(
         net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1)).train(1, [0, 1], start).rows.value
     )  # fmt: skip
 
@@ -206,6 +206,6 @@ def test_a_record_that_is_nan_leaves_no_trace(kind):
     job = private("a", 6, batch=3, neighbours=Neighbours.ADD_REMOVE)
     broken = kind(net, [job], [(x, y)], FedAvg(), SeededDraws(3))
     removed = kind(net, [job], [(x[:5], y[:5])], FedAvg(), SeededDraws(3))
-    rows = [engine.train(0, [0], engine.start).rows.value for engine in (broken, removed)]
+    rows = [ask(engine, 0, [0], engine.start).rows.value for engine in (broken, removed)]
     torch.testing.assert_close(*rows, rtol=1e-12, atol=1e-12)
     assert broken.counters() == removed.counters()

@@ -14,6 +14,8 @@ from prifedsync.rules import FedAvg
 from prifedsync.sync import Synchronisation
 from prifedsync.values import BadValue
 
+from ..engines.settings import ask
+
 STANDARD_ERRORS = 4.5
 
 
@@ -104,11 +106,11 @@ def test_two_clients_leave_nobody_to_carry_the_record():
 
 def test_only_the_leaking_client_marks_a_model():
     engine = Marking(4, FedAvg())
-    assert engine.train(0, [1, 3], None).rows.value.flatten().tolist() == [0.0, 0.0]
-    assert engine.train(1, [0, 3], None).rows.value.flatten().tolist() == [1.0, 0.0]
+    assert ask(engine, 0, [1, 3], None).rows.value.flatten().tolist() == [0.0, 0.0]
+    assert ask(engine, 1, [0, 3], None).rows.value.flatten().tolist() == [1.0, 0.0]
     engine.push([0, 3], torch.tensor([0.5], dtype=torch.double))
-    assert engine.train(2, [1, 2, 3], None).rows.value.flatten().tolist() == [0.0, 0.0, 1.0]
-    assert list(engine.train(3, [2, 3], None).of) == [2, 3]
+    assert ask(engine, 2, [1, 2, 3], None).rows.value.flatten().tolist() == [0.0, 0.0, 1.0]
+    assert list(ask(engine, 3, [2, 3], None).of) == [2, 3]
 
 
 def test_pulled_helpers_are_a_round_behind_those_pushed():

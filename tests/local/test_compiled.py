@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from prifedsync.local import Net, compiled, losses
+from prifedsync.local import Net, losses
+from prifedsync.local.device import compiled
 
 
 def test_equal_traces_share_a_program(compiler):

@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from prifedsync.local import SeededDraws, SystemDraws, streams
+from prifedsync.local import SeededDraws, SystemDraws
+from prifedsync.local.device import streams
 
 from . import expanded
 

@@ -27,7 +27,7 @@ from prifedsync.rules import (
     Server,
 )
 
-from ..engines.settings import jobs_under, private, run
+from ..engines.settings import answer, ask, jobs_under, noisy_queries, private, run
 from .test_fixed_points import ENGINE, Client, jobs_for, linear, records_for
 
 CLIENTS = (
@@ -48,7 +48,7 @@ def after(kind, rule, rounds=1):
     engine = engine_of(kind, rule)
     server = Server(torch.tensor([GLOBAL], dtype=torch.float64))
     for round in range(rounds):
-        uploads = engine.train(round, range(2), server.weights)
+        uploads = ask(engine, round, range(2), server.weights)
         if rule.uploads:
             server = rule.merge(server, uploads.rows, 1.0)
     personal = [engine.personal(i).value.item() for i in range(2)]
@@ -113,7 +113,7 @@ def test_who_is_new_attends_and_is_not_attended_to(kind):
     # u_1 = 3/4 · 4 + 1/4 · 1.5 = 3.375 → 17.6875 → 24.84375 − 14.3125/8 = 23.0546875
     engine = engine_of(kind, Attentive(bandwidth=HALF))
     for round, chosen in enumerate(([0], [0, 1])):
-        uploads = engine.train(round, chosen, torch.tensor([GLOBAL], dtype=torch.float64))
+        uploads = ask(engine, round, chosen, torch.tensor([GLOBAL], dtype=torch.float64))
     assert uploads.rows.value.flatten().tolist() == pytest.approx([0.5625, 23.0546875], rel=1e-14)
 
 
@@ -146,7 +146,7 @@ def test_the_anchor_moves_after_every_other_step_and_not_between(kind, steps, an
     rule = PFedMe(inner_steps=2, outer_step=0.25)
     jobs = [replace(job, unnoised_steps=replace(job.unnoised_steps, local_steps=steps)) for job in jobs_for(rule, CLIENTS)]
     engine = engine_of(kind, rule, jobs)
-    sent = engine.train(0, range(2), torch.tensor([GLOBAL], dtype=torch.float64)).rows.value
+    sent = ask(engine, 0, range(2), torch.tensor([GLOBAL], dtype=torch.float64)).rows.value
     assert sent.flatten().tolist() == anchors
     assert [engine.personal(i).value.item() for i in range(2)] == inner
 
@@ -198,8 +198,8 @@ def test_what_a_round_costs(rule, sent, noisy):
 def test_and_so_many_queries_are_made(kind, rule, sent, noisy):
     jobs = jobs_under(rule, private, 5, (2, 1), batch="full")
     found = run(kind, linear((4.0,)), jobs, records_for(CLIENTS), SeededDraws(1), rule=rule, rounds=1)
-    assert found.engine.queries == [noisy, noisy]
-    assert [found.uploads[0].of[i].queries for i in range(2) if rule.uploads] == [sent] * (2 if rule.uploads else 0)
+    assert noisy_queries(found.engine) == [noisy, noisy]
+    assert [answer(found.uploads[0], i).queries for i in range(2) if rule.uploads] == [sent] * (2 if rule.uploads else 0)
 
 
 def test_how_far_a_round_goes():

@@ -100,7 +100,7 @@ PULLING = ("fedprox", "mean-regularised", "pfedme", "mixture", "attentive", "dit
 
 def trained(name, rounds, *more):
     result = running.train(load("digits", [*SMALL, f"rounds={rounds}", f"rule.name={name}", *more]))
-    return torch.stack([result.cohort.personal(i).value for i in range(3)]), result
+    return torch.stack([result.engine.personal(i).value for i in range(3)]), result
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -119,7 +119,7 @@ def test_a_strength_of_its_own_moves_one_client_where_the_rule_pulls(name):
     rounds = 2 if name == "mixture" else 1
     models, _ = trained(name, rounds)
     own, result = trained(name, rounds, 'clients."client-01".strength=0.02')
-    assert [job.strength for job in result.cohort.jobs] == [0.01, 0.02, 0.01]
+    assert [job.strength for job in result.engine.jobs] == [0.01, 0.02, 0.01]
     assert [torch.equal(*each) for each in zip(models, own, strict=True)] == [True, name not in PULLING, True]
 
 
@@ -127,5 +127,5 @@ def test_a_strength_of_its_own_moves_one_client_where_the_rule_pulls(name):
 def test_so_does_mixing_of_its_own(name, mixes):
     models, _ = trained(name, 2)
     own, result = trained(name, 2, 'clients."client-01".mixing=0.7')
-    assert [job.mixing for job in result.cohort.jobs] == [0.1, 0.7, 0.1]
+    assert [job.mixing for job in result.engine.jobs] == [0.1, 0.7, 0.1]
     assert [torch.equal(*each) for each in zip(models, own, strict=True)] == [True, not mixes, True]

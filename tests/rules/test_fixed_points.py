@@ -266,7 +266,7 @@ def test_a_rule_comes_to_rest_where_its_equations_say(kind, rule, rounds):
         for found, truth in zip((released, *models(engine)), (weights, own, personal), strict=True):
             np.testing.assert_allclose(found, truth, **CLOSE)
         if rule.name == "apfl":  # what is kept makes up for the upload, by the share that it has come to
-            share = np.array(engine.shares)[:, None]
+            share = np.array([client.share for client in engine.clients])[:, None]
             assert np.all((share > 0) & (share < 1))
             assert np.all((np.abs(share - rule.share) > 0.03) == (rule.share_rate > 0))
             kept = torch.stack([engine.kept.read(i)[0] for i in range(len(CLIENTS))])

@@ -14,8 +14,11 @@ from scipy import stats
 
 from prifedsync import run as running
 from prifedsync.config import load
-from prifedsync.engines import ENGINES, Vectorised, device
+from prifedsync.engines import ENGINES, Vectorised
 from prifedsync.local import Optimiser, RecordedDraws, SeededDraws
+from prifedsync.local import noise as noises
+from prifedsync.local.device import streams
+from prifedsync.planning import rule_of
 from prifedsync.record import KEPT, NO_GUARANTEE, NOTHING_LEAVES
 from prifedsync.rules import (
     APFL,
@@ -30,10 +33,23 @@ from prifedsync.rules import (
     Unprotected,
 )
 from prifedsync.run.checkpoint import Checkpoint
+from prifedsync.server import Aggregator
 from prifedsync.sync import Refused, Stayed, Synchronisation, Uploads, synchronise
 from prifedsync.values import BadValue
 
-from ..engines.settings import jobs_under, net_of, perturbing, private, records_of, run, unnoised
+from ..engines.settings import (
+    ask,
+    jobs_under,
+    net_of,
+    noisy_queries,
+    perturbing,
+    private,
+    records_of,
+    run,
+    served,
+    sums,
+    unnoised,
+)
 from ..engines.test_device import OnDevice
 from ..engines.test_noise_law import RATE, RECORDS, WIDE, WRONG, wide
 from ..engines.test_store import fail
@@ -82,10 +98,10 @@ def test_each_personal_model_says_whether_it_may_leave(kind, each):
         stays = each.kept and not (each.publishes and name == "noisy steps")
         right = LocalOnly if stays and (name != "none" or not each.uploads) else Unprotected if name == "none" else Noised
         assert type(engine.personal(0)) is right
-        uploads = engine.train(0, [0, 2], engine.start)
+        uploads = ask(engine, 0, [0, 2], engine.start)
         assert [type(engine.personal(i)) for i in range(3)] == [right] * 3
         assert type(uploads.rows) is (Unprotected if name == "none" else Noised)
-        assert all(isinstance(each_of, Stayed) for each_of in uploads.of.values()) == (not each.uploads)
+        assert all(isinstance(given, Stayed) for given in uploads.answers.values()) == (not each.uploads)
 
 
 # ------------------------------------------------------------------ counts
@@ -104,37 +120,34 @@ def test_every_noisy_gradient_is_drawn_once_and_counted_once(kind, each):
     for purpose, number in (("noise", counted), ("batch", steps)):
         clients = jobs if purpose == "noise" else jobs[:2]  # the third has one record, which is always in
         assert drawn[purpose] == Counter((job.client, r, s) for job in clients for r in range(3) for s in range(number))
-    assert seen.engine.queries == [3 * counted] * len(SIZES)
+    assert noisy_queries(seen.engine) == [3 * counted] * len(SIZES)
     assert all(job.plan is None or job.plan.mechanism.local_steps == counted for job in jobs)
 
 
 @pytest.mark.parametrize("each", EVERY, ids=str)
 def test_on_a_device_too(each, monkeypatch):
     """A stream is a client's, a round's and a purpose's; every step has its own number in it."""
-    noised, batches, plain = [], [], device.streams.add_normals
+    noised, batches, plain = [], [], noises.add_normals
 
     def add_normals(parts, noise, out):
         noised.extend((tuple(key), int(noise.step)) for key in noise.keys.tolist())
         return plain(parts, noise, out)
 
-    def uniforms(keys, nonces, count, plain=device.streams.uniforms):
+    def uniforms(keys, nonces, count, plain=streams.uniforms):
         batches.extend((tuple(key), step) for key in keys.tolist() for step in nonces[0, :, 0].tolist())
         return plain(keys, nonces, count)
 
-    monkeypatch.setattr(device.streams, "add_normals", add_normals)
-    monkeypatch.setattr(device.streams, "uniforms", uniforms)
+    monkeypatch.setattr(noises, "add_normals", add_normals)
+    monkeypatch.setattr(streams, "uniforms", uniforms)
     jobs = jobs_under(each, make_of(each), STEPS, (4, 4, 4), batch=2)
     seen = run(OnDevice, net(), jobs, records_of(CASE, (4, 4, 4)), SeededDraws(4), rule=each, rounds=2)
     counted, kept = each.noisy_gradients(STEPS), STEPS if each.kept else 0
     steps = max(counted, each.upload_steps(STEPS) + kept)
     for found, purpose, number in ((noised, "noise", counted), (batches, "batch", steps)):
-        keys = [
-            device.streams.keys([seen.draws] * len(jobs), [job.client for job in jobs], r, [purpose], "cpu")
-            for r in range(2)
-        ]
+        keys = [streams.keys([seen.draws] * len(jobs), [job.client for job in jobs], r, [purpose], "cpu") for r in range(2)]
         rows = [tuple(row) for round in keys for row in round[0].tolist()]
         assert Counter(found) == Counter((row, step) for row in rows for step in range(number))
-    assert seen.engine.queries == [2 * counted] * 3
+    assert noisy_queries(seen.engine) == [2 * counted] * 3
 
 
 SMALL = ("data.clients=3", "rounds=2", "compare=[]", "performance.checkpoint_seconds=0", "privacy.noise_multiplier=20")
@@ -151,13 +164,13 @@ def config_of(text, *more):
 def test_the_plan_has_as_many_steps_as_the_rule_takes(text):
     """And who trains alone takes part whenever there is a round, in the plan and in truth."""
     config = config_of(text, "participation=0.3", "rounds=3")
-    counted = running.rule_of(config).noisy_gradients(STEPS)
+    counted = rule_of(config).noisy_gradients(STEPS)
     assert counted == {"pfedme": 4 * STEPS, "alone": 0, "apfl, published": 2 * STEPS, "ditto, published": 2 * STEPS}.get(
         text, STEPS
     )
     result = running.train(config)
     alone = text.startswith("alone")
-    for job, client in zip(result.cohort.jobs, result.record.clients, strict=True):
+    for job, client in zip(result.engine.jobs, result.record.clients, strict=True):
         assert (job.plan is None) == (counted == 0)
         if job.plan:
             assert job.plan.mechanism.local_steps == counted == client.plan["local_steps"]
@@ -173,11 +186,11 @@ def test_beyond_its_plan_nothing_is_trained_and_nothing_drawn(kind, each):
     """Neither for the upload nor for the client's own model."""
     jobs = jobs_under(each, private, STEPS, SIZES, rounds=1)
     engine = kind(net(), jobs, records_of(CASE, SIZES), each, RecordedDraws(SeededDraws(4)))
-    engine.train(0, [0, 1], engine.start)
+    ask(engine, 0, [0, 1], engine.start)
     before, counters, drawn = [engine.personal(i).value for i in (0, 1)], engine.counters(), len(engine.draws.asked)
-    again = engine.train(1, [0, 1], engine.start)
-    assert all(isinstance(of, Refused) for of in again.of.values())
-    assert (len(again.rows.value), len(engine.draws.asked)) == (0, drawn)
+    again = ask(engine, 1, [0, 1], engine.start)
+    assert all(isinstance(given, Refused) for given in again.answers.values())
+    assert (len(again.rows.value), len(engine.draws.asked)) == (0, drawn + 2)  # two coins
     assert engine.counters() == counters
     assert all(torch.equal(engine.personal(i).value, before[i]) for i in (0, 1))
 
@@ -190,7 +203,7 @@ def own_noise(kind, each, factor=1.0):
     options = {"batch": "full", "optimiser": Optimiser(learning_rate=RATE), "clip_norm": 0.3, "strength": 0.7}
     jobs = jobs_under(each, private, 1, (RECORDS,), noise_multiplier=2.0 * factor, **options)
     engine = kind(wide(), jobs, records_of(WIDE, (RECORDS,)), each, SeededDraws(17))
-    uploads = engine.train(0, [0], engine.start).rows.value
+    uploads = ask(engine, 0, [0], engine.start).rows.value
     start, own, share = engine.start, engine.kept.read(0)[0], each.kept.share
     upload = uploads[0] if each.uploads else None
     point = start if share is None else share * start + (1 - share) * upload
@@ -202,7 +215,7 @@ def clipped(engine, point):
     """The clipped sum over all records there."""
     plain = Vectorised(wide(), engine.jobs, records_of(WIDE, (RECORDS,)), engine.rule, SeededDraws(17))
     part = "upload" if engine.rule.uploads else "kept"
-    return plain.batch_sums(0, 0, [0], point[None], part)[0]
+    return sums(plain, 0, 0, [0], point[None], part)[0]
 
 
 @ENGINE
@@ -228,7 +241,7 @@ def test_a_kept_model_follows_plain_gradients(kind, each):
         jobs = jobs_under(each, unnoised if each == Alone() else private, STEPS, SIZES, **options)
         engine = kind(net(), jobs, records_of(CASE, SIZES), each, SeededDraws(seed))
         engine._uploads = lambda group, start=engine.start: start.expand(len(group), -1)
-        engine.train(0, range(3), engine.start)
+        ask(engine, 0, range(3), engine.start)
         models.append(torch.stack([engine.kept.read(i)[0] for i in range(3)]))
     assert torch.equal(*models)
     assert (models[0] - engine.start).norm(dim=1).min() > 0.3 * 0.5  # further than a clipped step would go
@@ -271,8 +284,8 @@ def test_the_global_model_is_that_of_fedavg(folders, text):
     models = [load_file(each.folder / "models/global.safetensors") for each in (mine, theirs)]
     assert models[0].keys() == models[1].keys()
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
-    assert all(torch.equal(mine.cohort.own(i), theirs.cohort.own(i)) for i in sizes)
-    assert not any(torch.equal(mine.cohort.personal(i).value, mine.cohort.own(i)) for i in sizes)
+    assert all(torch.equal(mine.engine.own(i), theirs.engine.own(i)) for i in sizes)
+    assert not any(torch.equal(mine.engine.personal(i).value, mine.engine.own(i)) for i in sizes)
 
 
 def test_alone_states_that_nothing_leaves(folders):
@@ -338,17 +351,16 @@ def test_a_resumed_engine_goes_on_to_the_same_bits(kind, each, tmp_path):
     options = {"rule": each, "participation": 0.6, "delivery": "push"}
     whole = run(kind, net(), jobs, records_of(CASE, SIZES), SeededDraws(4), rounds=4, **options)
     first = run(kind, net(), jobs, records_of(CASE, SIZES), SeededDraws(4), rounds=2, folder=tmp_path, **options)
-    Checkpoint(tmp_path).save(first.servers[-1], first.engine, {})
-    engine = kind(net(), jobs, records_of(CASE, SIZES), each, SeededDraws(4), pushes=True, folder=tmp_path)
-    server, _ = Checkpoint(tmp_path).load(engine)
-    assert engine.shares == first.engine.shares
-    plan = Synchronisation(clients=3, rounds=4, participation=0.6, delivery="push")
-    coins = {(i, r): i in whole.uploads[r].of if whole.uploads[r] else False for i in range(3) for r in range(4)}
-    rest = list(synchronise(plan, each, engine, lambda i, r: 0.0 if coins[i, r] else 1.0, server))
+    Checkpoint(tmp_path).save(first.servers[-1], first.engine, first.aggregator, {})
+    engine = kind(net(), jobs, records_of(CASE, SIZES), each, SeededDraws(4), folder=tmp_path)
+    aggregator = Aggregator(each, jobs, engine.start, delivery="push", folder=tmp_path)
+    server, _ = Checkpoint(tmp_path).load(engine, aggregator)
+    assert [client.share for client in engine.clients] == [client.share for client in first.engine.clients]
+    rest = list(synchronise(Synchronisation(rounds=4), aggregator, engine, server))
     for (server, uploads), right, expected in zip(rest, whole.servers[2:], whole.uploads[2:], strict=True):
         assert torch.equal(server.weights, right.weights)
-        assert (uploads is None) == (expected is None)
-        assert uploads is None or torch.equal(uploads.rows.value, expected.rows.value)
+        assert uploads.answers.keys() == expected.answers.keys()
+        assert torch.equal(uploads.rows.value, expected.rows.value)
     assert engine.counters() == whole.engine.counters()
     for i in range(3):
         assert torch.equal(engine.personal(i).value, whole.engine.personal(i).value)
@@ -360,18 +372,18 @@ def test_a_checkpoint_that_fails_again_and_again_spares_what_was_kept(broken, tm
     jobs = jobs_under(APFL(), sizes=SIZES, optimiser=ADAM, rounds=9)
     given = (net(), jobs, records_of(CASE, SIZES), APFL(), SeededDraws(4))
     engine, server = Vectorised(*given, folder=tmp_path), Server(net().initial(), 1)
-    engine.train(0, range(3), engine.start)
-    Checkpoint(tmp_path).save(server, engine, {})
-    models, shares = [engine.personal(i).value.clone() for i in range(3)], list(engine.shares)
+    ask(engine, 0, range(3), engine.start)
+    Checkpoint(tmp_path).save(server, engine, served(engine), {})
+    models, shares = [engine.personal(i).value.clone() for i in range(3)], engine.counters()["share"]
     for round in range(1, 4):
-        engine.train(round, range(3), engine.start)
+        ask(engine, round, range(3), engine.start)
         with monkeypatch.context() as patch:
             patch.setattr(broken, fail)
             with pytest.raises(OSError, match="No space left"):
-                Checkpoint(tmp_path).save(replace(server, round=round + 1), engine, {})
+                Checkpoint(tmp_path).save(replace(server, round=round + 1), engine, served(engine), {})
     again = Vectorised(*given, folder=tmp_path)
-    assert Checkpoint(tmp_path).load(again)[0].round == 1
-    assert again.shares == shares != engine.shares
+    assert Checkpoint(tmp_path).load(again, served(again))[0].round == 1
+    assert again.counters()["share"] == shares != engine.counters()["share"]
     assert all(torch.equal(again.personal(i).value, models[i]) for i in range(3))
 
 
@@ -391,9 +403,9 @@ def test_a_run_that_is_ended_anywhere_resumes_to_the_same_models(text, tmp_path,
             with pytest.raises(Killed):
                 running.train(config, out=folder, watch=None if operation else killed_in_round(3))
         found = running.resume(folder)
-        assert found.cohort.counters() == whole.cohort.counters()
+        assert found.engine.counters() == whole.engine.counters()
         assert torch.equal(found.server.weights, whole.server.weights)
         for i in range(3):
-            assert torch.equal(found.cohort.personal(i).value, whole.cohort.personal(i).value)
-            assert torch.equal(found.cohort.own(i), whole.cohort.own(i))
+            assert torch.equal(found.engine.personal(i).value, whole.engine.personal(i).value)
+            assert torch.equal(found.engine.own(i), whole.engine.own(i))
         assert found.record.repeatable() == whole.record.repeatable()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from prifedsync.engines import ENGINES, Reference
+from prifedsync.engines import ENGINES
 from prifedsync.local import Optimiser, SeededDraws
 from prifedsync.rules import (
     APFL,
@@ -24,7 +24,18 @@ from prifedsync.rules import (
     PFedMe,
 )
 
-from ..engines.settings import jobs_under, net_of, perturbing, private, records_of, unnoised
+from ..engines.settings import (
+    SERVERS,
+    ask,
+    gradients,
+    jobs_under,
+    net_of,
+    perturbing,
+    private,
+    records_of,
+    served,
+    unnoised,
+)
 from ..engines.test_device import OnDevice
 from ..local.zoo import Case
 
@@ -54,17 +65,18 @@ def records(target=None):
 def engine_of(kind, rule, records, pushes=False, make=private, **changed):
     """Clients with strengths, mixing and an optimiser that carries something."""
     options = {"batch": "full", "optimiser": ADAM, "strength": 0.5, "mixing": 0.4, **changed}
-    return kind(net(), jobs_under(rule, make, sizes=SIZES, **options), records, rule, SeededDraws(6), pushes=pushes)
+    engine = kind(net(), jobs_under(rule, make, sizes=SIZES, **options), records, rule, SeededDraws(6))
+    served(engine, "push" if pushes else "pull")
+    return engine
 
 
 def rounds_of(engine, rounds, weights=None, after=lambda: None):
     """The uploads of these rounds, and the global model after them."""
-    weights, pushes, found = engine.start if weights is None else weights, "helper" in engine.slots, []
+    weights = engine.start if weights is None else weights
+    found = []
     for round in rounds:
-        found.append(engine.train(round, EVERYBODY, None if pushes else weights).rows.value.clone())
+        found.append(ask(engine, round, EVERYBODY, weights).rows.value.clone())
         weights = found[-1].mean(0) if len(found[-1]) else weights
-        if pushes:
-            engine.push(EVERYBODY, weights)
         after()
     return found, weights
 
@@ -78,28 +90,25 @@ class Tap:
 
     def __init__(self, engine, instead=None):
         self.engine, self.heard, self.instead = engine, [], None if instead is None else iter(instead)
-        gradient, stack_of = engine.gradient, getattr(engine, "_stack", None)
+        gradients, stack_of = engine.gradients, getattr(engine, "_stack", None)
 
-        def of_one(round, step, i, weights, noisy):
-            found = gradient(round, step, i, weights, noisy)
-            return self.hear(round, step, [i], weights[None], found[None])[0] if noisy else found
-
-        def of_many(round, step, group, weights, part):
-            found = gradient(round, step, group, weights, part)
-            return self.hear(round, step, group, weights, found) if engine._phase(group, part).noisy else found
+        def heard(round, step, clients, weights, part="upload"):
+            found = gradients(round, step, clients, weights, part)
+            group = [client.index for client in clients]
+            return self.hear(round, step, group, weights, found) if clients[0].job.phase(part).noisy else found
 
         if isinstance(engine, OnDevice):
             engine._stack = lambda group, part: self.on(stack_of(group, part))
         else:
-            engine.gradient = of_one if isinstance(engine, Reference) else of_many
+            engine.gradients = heard
 
     def on(self, stack):
         if not hasattr(stack, "tapped"):
             stack.tapped, load, update = {}, stack.load, stack._update
 
-            def loaded(members, round):
-                stack.tapped = {"round": round, "group": [int(job.client.split()[1]) for job in members.jobs]}
-                load(members, round)
+            def loaded(clients, round):
+                stack.tapped = {"round": round, "group": [client.index for client in clients]}
+                load(clients, round)
 
             def updated(gradient, weights, slots, anchor, share, *rest):
                 seats = slice(len(stack.tapped["group"]))
@@ -120,9 +129,8 @@ class Tap:
 
 def asked(engine, round, step, group, weights):
     """What an engine answers to a question that another was asked."""
-    if isinstance(engine, Reference):
-        return torch.stack([engine.gradient(round, step, i, w, True) for i, w in zip(group, weights, strict=True)])
-    return engine.gradient(round, step, group, weights, "upload" if step < engine.jobs[0].upload.steps else "kept")
+    part = "upload" if step < engine.jobs[0].upload.steps else "kept"
+    return gradients(engine, round, step, group, weights, part)
 
 
 @ENGINE
@@ -169,6 +177,7 @@ def test_with_noise_on_the_output_uploads_are_two_clips_apart_at_most(kind, rule
     for i in EVERYBODY:
         carried = other.state(i) if i == 0 else one.state(i)
         other.store.write(i, torch.cat([one.state(i)[:1], carried[1:]]))
+    SERVERS[other] = SERVERS[one]
     assert not torch.equal(other.state(0), one.state(0))
     (mine,), (theirs,) = (rounds_of(engine, [2], weights)[0] for engine in (one, other))
     assert (mine - theirs)[0].norm().item() == pytest.approx(2 * CLIP, rel=2e-3)
@@ -184,8 +193,9 @@ def spoil(engine, value):
         state = engine.kept.read(i)
         garbage = torch.randn(state.shape, generator=torch.Generator().manual_seed(i)) if value is None else value
         engine.kept.write(i, torch.zeros_like(state) + garbage)
-    engine.shares = [0.3 if value is None else value] * len(SIZES)
-    engine.kept_seen = [seen + 7 for seen in engine.kept_seen]
+    for client in engine.clients:
+        client.share = 0.3 if value is None else value
+        client.kept_steps += 7
 
 
 @ENGINE
@@ -206,7 +216,7 @@ def test_whatever_becomes_of_what_is_kept_every_later_upload_is_the_same(kind, r
 def test_uploads_are_those_of_a_federation_that_keeps_nothing(kind, rule, pushes, monkeypatch):
     """With the training of kept models, without it, and as FedAvg sends them: the same bits."""
     keeping, idle, plain = (engine_of(kind, each, records(), pushes) for each in (rule, rule, FedAvg()))
-    monkeypatch.setattr(idle, "_train_kept", lambda *_: None)
+    monkeypatch.setattr(idle, "_keep", lambda *_: None)
     uploads, without, expected = (rounds_of(engine, range(3))[0] for engine in (keeping, idle, plain))
     assert same(uploads, without)
     assert same(uploads, expected)
@@ -217,14 +227,14 @@ def test_uploads_are_those_of_a_federation_that_keeps_nothing(kind, rule, pushes
 def test_when_kept_models_are_trained_the_uploads_are_sealed(kind, rule, monkeypatch):
     """They are in the store by then, and what the training of kept models does cannot change them in place."""
     engine, seen = engine_of(kind, rule, records()), []
-    local = engine._local
+    take_steps = engine.take_steps
 
-    def noted(round, group, part, begun, slots):
+    def noted(round, clients, part, *rest):
         if part == "kept":
-            seen.extend(engine.own(i).clone() for i in group)
-        return local(round, group, part, begun, slots)
+            seen.extend(engine.own(client.index).clone() for client in clients)
+        return take_steps(round, clients, part, *rest)
 
-    monkeypatch.setattr(engine, "_local", noted)
+    monkeypatch.setattr(engine, "take_steps", noted)
     uploads, _ = rounds_of(engine, range(2))
     assert same([row for rows in uploads for row in rows], seen)
 
@@ -236,10 +246,10 @@ def test_within_a_round_no_client_feels_what_another_holds_or_keeps(kind, rule):
     clean, dirty = (engine_of(kind, rule, records()) for _ in range(2))
     _, weights = rounds_of(clean, range(2))
     rounds_of(dirty, range(2))
-    dirty.x[: SIZES[0]] = math.nan
+    dirty.records.x[: SIZES[0]] = math.nan
     if dirty.kept:
         dirty.kept.write(0, dirty.kept.read(0) * math.nan)
-        dirty.shares[0] = math.nan
+        dirty.clients[0].share = math.nan
     (mine,), (theirs,) = (rounds_of(engine, [2], weights)[0] for engine in (clean, dirty))
     assert torch.equal(mine[1:], theirs[1:])
     assert torch.isfinite(theirs).all()

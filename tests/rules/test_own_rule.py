@@ -27,7 +27,7 @@ def trained(name, *more):
     return prifedsync.train(load("digits", changes))
 
 def moved(result):
-    return torch.stack([result.cohort.own(i) - result.cohort.start for i in range(10)])
+    return torch.stack([result.engine.own(i) - result.engine.start for i in range(10)])
 
 free, leashed = moved(trained("fedavg")), moved(trained("leash", "rule.strength=0.05"))
 print("free", *free.norm(dim=1).tolist())

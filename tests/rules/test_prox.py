@@ -10,7 +10,7 @@ from prifedsync.engines import ENGINES, Reference, Vectorised
 from prifedsync.local import Optimiser, SeededDraws
 from prifedsync.rules import Attentive, Ditto, FedProx, MeanRegularised, PFedMe, Pulled
 
-from ..engines.settings import jobs_under, net_of, records_of
+from ..engines.settings import ask, jobs_under, net_of, records_of
 from ..engines.test_device import OnDevice
 from ..local.zoo import CASES
 
@@ -35,16 +35,16 @@ def distance(kind, rule, optimiser, strength):
     jobs = jobs_under(rule, local_steps=4, sizes=SIZES, clip_norm=CLIP, noise_multiplier=2.0, **options)
     records, clients = records_of(CASE, SIZES), list(range(len(SIZES)))
     engine = kind(net(), jobs, records, rule, SeededDraws(3), start=net().initial() + 1)
-    local, anchors, weights, seen = engine._local, {}, engine.start, []
+    take_steps, anchors, weights, seen = engine.take_steps, {}, engine.start, []
 
-    def noted(round, group, part, begun, slots):
+    def noted(round, group, part, rule_steps, begun, slots):
         if part == ("kept" if rule.kept else "upload"):
-            anchors.update(zip(group, begun.anchor, strict=True))
-        return local(round, group, part, begun, slots)
+            anchors.update(zip([client.index for client in group], begun.anchor, strict=True))
+        return take_steps(round, group, part, rule_steps, begun, slots)
 
-    engine._local = noted
+    engine.take_steps = noted
     for round in range(2):
-        uploads = engine.train(round, clients, weights).rows.value
+        uploads = ask(engine, round, clients, weights).rows.value
         models = torch.stack([engine.personal(i).value for i in clients])
         to = uploads if rule.outer else torch.stack([anchors[i] for i in clients])
         assert rule.attends or rule.outer or torch.equal(to, weights.expand_as(to))

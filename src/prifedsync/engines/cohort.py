@@ -66,7 +66,7 @@ class Cohort(ABC):
         self.net = net
         self.jobs = tuple(jobs)
         self.rule = rule
-        self.source = draws
+        self.draws = draws
         self.start = (net.initial() if start is None else start).to(net.device, net.dtype)  # w_0
         self.performance = performance
         self.folder = folder
@@ -87,12 +87,12 @@ class Cohort(ABC):
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
     def _clients(self, sizes: Sequence[int]) -> list[Client]:
-        binds = self.source.bound(b"") is not self.source  # where draws do not depend on it, nothing has to be digested
+        binds = self.draws.bound(b"") is not self.draws  # where draws do not depend on it, nothing has to be digested
         context = (lambda: self.context) if binds else None
         offsets = torch.tensor([0, *sizes]).cumsum(0)[:-1].tolist()
         share = self.rule.kept.share if self.rule.kept and self.rule.kept.share is not None else 1.0
         return [
-            Client(job, self.source, size, index, offset, context, share=share)
+            Client(job, self.draws, size, index, offset, context, share=share)
             for index, (job, size, offset) in enumerate(zip(self.jobs, sizes, offsets, strict=True))
         ]
 
@@ -281,7 +281,7 @@ class Cohort(ABC):
     @cached_property
     def coins(self) -> Draws:
         """Who takes part: bound to the run alone, since a repeated round must have the same clients on any machine."""
-        return self.source.bound(self.binding.identity) if self.clients[0].context else self.source
+        return self.draws.bound(self.binding.identity) if self.clients[0].context else self.draws
 
     @cached_property
     def _digests(self) -> Callable[[Tensor], list[bytes]]:
@@ -335,7 +335,7 @@ class Cohort(ABC):
             "labels": [self.records.y],
             **self.bound_to,
         }
-        key = self.source.uniform(Key("", 0, 0, "fingerprint"), 4).numpy().tobytes()
+        key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4).numpy().tobytes()
         return Binding(self.config, {name: digests.of(part) for name, part in parts.items()}, self.net.answers, key)
 
     # ------------------------------------------------------------------ what clients carry

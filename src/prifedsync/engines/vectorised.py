@@ -40,7 +40,7 @@ class Vectorised(Cohort):
 
     @property
     def streams(self) -> Streams | None:
-        return self.source if self.net.device.type == "cuda" and isinstance(self.source, Streams) else None
+        return self.draws if self.net.device.type == "cuda" and isinstance(self.draws, Streams) else None
 
     def kind(self, client: Client) -> tuple[object, ...]:
         if not self.streams:
@@ -70,8 +70,11 @@ class Vectorised(Cohort):
         self, round: int, clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots
     ) -> LocalState:
         if not self.streams:
-            program = self._program(clients, part)
-            return host.take_steps(self.net, self.records, program, round, clients, part, rule, begun, slots)
+
+            def gradient(number: int, point: Tensor) -> Tensor:
+                return self.gradients(round, number, clients, point, part)
+
+            return host.take_steps(clients, part, rule, begun, slots, gradient)
         stack = self._seated(round, clients, part)
         optimiser = host.optimisers_of(clients, begun.weights)
         seen = column([float(client.seen(part)) for client in clients], begun.weights)

@@ -21,7 +21,7 @@ from .job import Part, Phase, column
 from .net import Net
 from .optimisers import Stacked
 from .programs import Program
-from .step import LocalState
+from .step import Gradient, LocalState
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,11 @@ class Records:
 
 
 def take_steps(
-    net: Net, records: Records, program: Program, round: int, clients: Sequence[Client], part: Part, rule: Steps,
-    begun: LocalState, slots: Slots,
-) -> LocalState:  # fmt: skip
-    """All local steps of stacked clients in this part of a round."""
+    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots, gradient: Gradient
+) -> LocalState:
+    """All local steps of stacked clients in this part of a round, with noisy gradients from somewhere."""
     optimiser = optimisers_of(clients, begun.weights)
     seen = column([float(client.seen(part)) for client in clients], begun.weights)
-
-    def gradient(number: int, point: Tensor) -> Tensor:
-        return gradients(net, records, program, round, number, clients, point, clients[0].job.phase(part))
 
     def update(weights: Tensor, direction: Tensor) -> Tensor:
         seen.add_(1)

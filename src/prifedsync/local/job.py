@@ -125,7 +125,7 @@ def numbers_of(jobs: Sequence[Job], taken: Sequence[int], like: Tensor) -> Numbe
         (job.mixing, job.strength, job.optimiser.pace(max(0, rounds)) * job.upload.steps)
         for job, rounds in zip(jobs, taken, strict=True)
     ]
-    return Numbers(*column(rows, like).unsqueeze(2).unbind(1))
+    return Numbers(*column(rows, like).reshape(-1, 3, 1).unbind(1))
 
 
 def column(values: Sequence[float] | Sequence[tuple[float, ...]], like: Tensor) -> Tensor:
