@@ -158,6 +158,11 @@ def served(engine, delivery="pull"):
     return SERVERS[engine]
 
 
+def with_server(engine, delivery="pull"):
+    """Both sides, as a checkpoint takes them."""
+    return engine, served(engine, delivery)
+
+
 def ask(engine, round, chosen, weights):
     """A round of these clients, given by number, where the global model has these weights."""
     aggregator = served(engine)

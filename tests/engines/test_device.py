@@ -29,6 +29,7 @@ from .settings import (
     private,
     records_of,
     run,
+    served,
     unnoised,
 )
 
@@ -195,9 +196,9 @@ def test_a_resumed_run_is_the_same_and_compiled_as_it_was_begun(tmp_path, device
     whole = run(OnDevice, net, jobs, records, SeededDraws(4), rounds=6)
     first = run(OnDevice, net, jobs, records, SeededDraws(4), rounds=3, folder=tmp_path)
     first.engine.compiles = True
-    Checkpoint(tmp_path).save(first.servers[-1], first.engine, {})
+    Checkpoint(tmp_path).save(first.servers[-1], first.engine, first.aggregator, {})
     engine = OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
-    server, _ = Checkpoint(tmp_path).load(engine)
+    server, _ = Checkpoint(tmp_path).load(engine, served(engine))
     assert engine.compiles
     engine.compiles = False
     for round in range(3, 6):
@@ -209,7 +210,7 @@ def test_a_run_is_not_resumed_where_other_noise_would_be_drawn(tmp_path):
     """The same key stands for other numbers on a host and on a device."""
     net, records, jobs = net_of(MLP), records_of(MLP), jobs_of()
     begun = Vectorised(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
-    Checkpoint(tmp_path).save(Server(begun.start), begun, {})
+    Checkpoint(tmp_path).save(Server(begun.start), begun, served(begun), {})
     with pytest.raises(BadValue, match="differs from the run that was begun: arithmetic"):
         Checkpoint(tmp_path).load(OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path))
 

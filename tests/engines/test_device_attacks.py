@@ -40,7 +40,9 @@ from .settings import (
     private,
     records_of,
     run,
+    served,
     unnoised,
+    with_server,
 )
 from .test_device import CELL, OnDevice, twins
 
@@ -228,9 +230,8 @@ def test_seats_that_nobody_has_keep_their_noise_to_themselves():
 def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path):
     whole = run(OnDevice, NET, jobs_of(), records_of(MLP), SeededDraws(2))
     begun = run(OnDevice, NET, jobs_of(), records_of(MLP), SeededDraws(2), rounds=1, folder=tmp_path)
-    Checkpoint(tmp_path).save(begun.servers[-1], begun.engine, {})
-    places = begun.engine.store.committed
-    resume = begun.servers[-1], begun.engine.counters(), places
+    Checkpoint(tmp_path).save(begun.servers[-1], begun.engine, begun.aggregator, {})
+    resume = begun.servers[-1], begun.engine.save(), begun.aggregator.save()
     again = run(OnDevice, NET, jobs_of(), records_of(MLP), SeededDraws(2), folder=tmp_path, resume=resume)
     torch.testing.assert_close(again.weights, whole.weights, rtol=1e-12, atol=1e-12)
     assert again.engine.counters() == whole.engine.counters()
@@ -239,10 +240,10 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path):
 def test_a_run_is_not_resumed_where_its_draws_would_be_others(tmp_path):
     """The same round from other draws, or the same noise on other batches: the difference of the two is not protected."""
     begun = engine_of(folder=tmp_path)
-    Checkpoint(tmp_path).save(Server(begun.start), begun, {})
-    Checkpoint(tmp_path).load(engine_of(folder=tmp_path))
+    Checkpoint(tmp_path).save(Server(begun.start), begun, served(begun), {})
+    Checkpoint(tmp_path).load(*with_server(engine_of(folder=tmp_path)))
     with pytest.raises(BadValue, match="resume"):
-        Checkpoint(tmp_path).load(engine_of(Vectorised, folder=tmp_path))
+        Checkpoint(tmp_path).load(*with_server(engine_of(Vectorised, folder=tmp_path)))
 
 
 def test_a_run_is_not_resumed_in_another_arithmetic():

@@ -80,7 +80,7 @@ def test_models_scored_together_get_the_scores_they_get_alone(name, metric, devi
     assert same(scorer.own(models.__getitem__, clients), own, metric)
     assert same(scorer.each(models[0]), [alone(case, metric, models[0], *test) for test in tests], metric)
     everything = [torch.cat(part) for part in zip(*tests, strict=True)]
-    assert same(scorer.everybody(models), [alone(case, metric, model, *everything) for model in models], metric)
+    assert same(scorer.pooled(models), [alone(case, metric, model, *everything) for model in models], metric)
     assert scorer._can_stack == (case.way != "loop" and not (device == "cuda" and scorer.net.convolves))
 
 
@@ -105,7 +105,7 @@ def test_a_record_that_several_clients_have_is_answered_once(name, device, monke
         scorer.sample, scorer._can_stack = scorer.sample[torch.linspace(0, len(y) - 1, some).long()], False
         picked = scorer.sample.cpu()
         asked.clear()
-        assert scorer.everybody(models) == [alone(case, "accuracy", model, x[picked], y[picked]) for model in models]
+        assert scorer.pooled(models) == [alone(case, "accuracy", model, x[picked], y[picked]) for model in models]
         assert asked == [len(x[picked].unique(dim=0))] * 5
 
 
@@ -123,7 +123,7 @@ def test_the_memory_that_is_taken_does_not_change_a_score(name, monkeypatch):
         scorer.memory = models_at_once * (40 * scorer._record_bytes + 16 * scorer.net.count)
         scorer._can_stack = scorer._can_stack and models_at_once > 1
         stacks.clear()
-        found.append([*scorer.own(models.__getitem__, range(40)), *scorer.each(models[0]), *scorer.everybody(iter(models))])
+        found.append([*scorer.own(models.__getitem__, range(40)), *scorer.each(models[0]), *scorer.pooled(iter(models))])
         sizes.append(max(stacks, default=1))
     assert sizes[0] == 1 < sizes[1] < sizes[2] == 40
     assert same(found[0], found[1], metric)
@@ -151,9 +151,9 @@ def test_only_the_model_that_diverged_has_no_score(task, metric):
     case = next(case for case in CASES.values() if case.task == task)
     scorer = scorer_of(case, metric, sizes=(20, 21, 22, 23))
     models = models_of(scorer.net, 4)
-    before = scorer.own(models.__getitem__, range(4)), scorer.everybody(models)
+    before = scorer.own(models.__getitem__, range(4)), scorer.pooled(models)
     models[2] = math.inf
-    for found, was in zip((scorer.own(models.__getitem__, range(4)), scorer.everybody(models)), before, strict=True):
+    for found, was in zip((scorer.own(models.__getitem__, range(4)), scorer.pooled(models)), before, strict=True):
         assert None not in was
         assert same(found, [*was[:2], None, was[3]], metric)
     assert scorer.each(models[2]) == [None] * 4
@@ -163,11 +163,11 @@ def test_only_the_model_that_diverged_has_no_score(task, metric):
 def test_nothing_to_score(metric):
     scorer = scorer_of(CASES["linear"], metric, sizes=(0, 4, 0))
     model = models_of(scorer.net, 1)[0]
-    assert scorer.own(lambda i: model, []) == scorer.everybody([]) == []
+    assert scorer.own(lambda i: model, []) == scorer.pooled([]) == []
     assert scorer.own(None, [2, 0]) == [None, None]  # no model is asked for
     assert [score is None for score in scorer.each(model)] == [True, False, True]
     nobody = scorer_of(CASES["linear"], metric, sizes=(0, 0))
-    assert nobody.own(None, [0, 1]) == nobody.each(model) == nobody.everybody([model, model]) == [None, None]
+    assert nobody.own(None, [0, 1]) == nobody.each(model) == nobody.pooled([model, model]) == [None, None]
 
 
 class Peeks(nn.Module):
@@ -188,7 +188,7 @@ def test_a_module_that_cannot_be_stacked_is_scored_one_after_another():
     assert peeking.net.way == "layers"
     assert (plain._can_stack, peeking._can_stack) == (True, False)
     models = models_of(plain.net, len(SIZES))
-    for ask in (lambda s: s.own(models.__getitem__, range(len(SIZES))), lambda s: s.everybody(models)):
+    for ask in (lambda s: s.own(models.__getitem__, range(len(SIZES))), lambda s: s.pooled(models)):
         assert ask(peeking) == ask(plain)
 
 
@@ -218,7 +218,7 @@ def test_nobody_waits_for_the_score_of_one_client(name, metric):
     with Waits() as waits:
         scorer.own(models.__getitem__, range(50))
         scorer.each(models[0])
-        scorer.everybody(models)
+        scorer.pooled(models)
     assert waits.count == 0
     with waits:
         models[0, 0].item()

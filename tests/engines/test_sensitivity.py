@@ -161,7 +161,7 @@ def test_weights_that_cancel_do_not_make_the_others_move(kind):
 def test_what_a_server_sends_is_cut_by_a_public_rule(kind, value):
     """Entries beyond 10⁶ are cut there, and what is no number becomes zero; training starts and ends finite."""
     net, sizes = net_by("mlp", "layers", torch.float64), (4, 6)
-    engine = kind(net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1), pushes=True)
+    engine = kind(net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1))
     sent = engine.start.clone()
     sent[3] = value
     start = sent.clone()
@@ -169,10 +169,8 @@ def test_what_a_server_sends_is_cut_by_a_public_rule(kind, value):
     rows = ask(engine, 0, [0, 1], sent).rows.value
     assert torch.isfinite(rows).all()
     assert float((rows - start).abs().max()) < 10
-    engine.push([0, 1], sent)
-    assert torch.equal(ask(engine, 1, [0, 1], None).rows.value, kind(
-        net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1)).train(1, [0, 1], start).rows.value
-    )  # fmt: skip
+    right = kind(net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1))
+    assert torch.equal(ask(engine, 1, [0, 1], sent).rows.value, ask(right, 1, [0, 1], start).rows.value)
 
 
 # ------------------------------------------------------------------ clients do not see each other's records
@@ -187,12 +185,9 @@ def test_a_neighbour_in_the_stack_changes_nothing(kind, make, value):
     net = net_by("mlp", "layers", torch.float64)
     clean, dirty = records_of(MLP, sizes), records_of(MLP, sizes)
     dirty[0] = (dirty[0][0] * value, dirty[0][1])
-    uploads = [
-        kind(net, [make(f"client {i}", size) for i, size in enumerate(sizes)], records, FedAvg(), SeededDraws(1))
-        .train(0, [0, 1, 2], net.initial())
-        .rows.value
-        for records in (clean, dirty)
-    ]
+    jobs = [make(f"client {i}", size) for i, size in enumerate(sizes)]
+    engines = [kind(net, jobs, records, FedAvg(), SeededDraws(1)) for records in (clean, dirty)]
+    uploads = [ask(engine, 0, [0, 1, 2], net.initial()).rows.value for engine in engines]
     assert torch.equal(uploads[0][1:], uploads[1][1:])
     assert not torch.equal(uploads[0][0], uploads[1][0])
     assert torch.isfinite(uploads[1]).all()

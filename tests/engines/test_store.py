@@ -16,7 +16,7 @@ from prifedsync.run.checkpoint import Checkpoint
 from prifedsync.store import Place, Store
 from prifedsync.values import BadValue
 
-from .settings import MLP, ask, jobs_of, net_of, records_of, rounds_taken, run
+from .settings import MLP, ask, jobs_of, net_of, records_of, rounds_taken, run, served, with_server
 
 CLIENTS, SHAPE = 6, (2, 5)
 STATE = 2 * 5 * 8  # bytes
@@ -291,7 +291,7 @@ def test_a_disk_that_writes_a_little_at_a_time(tmp_path, monkeypatch):
 def saved(folder, rounds):
     """A run of so many rounds, checkpointed at its end."""
     seen = run(Vectorised, net_of(MLP), jobs_of(rounds=5), records_of(MLP), SeededDraws(3), rounds=rounds, folder=folder)
-    Checkpoint(folder).save(seen.servers[-1], seen.engine, {"seconds": rounds})
+    Checkpoint(folder).save(seen.servers[-1], seen.engine, seen.aggregator, {"seconds": rounds})
     return seen
 
 
@@ -301,7 +301,7 @@ def fresh(folder):
 
 def test_a_checkpoint_gives_back_everything(tmp_path):
     seen, engine = saved(tmp_path, 2), fresh(tmp_path)
-    server, progress = Checkpoint(tmp_path).load(engine)
+    server, progress = Checkpoint(tmp_path).load(engine, served(engine))
     assert progress == {"seconds": 2}
     assert (server.round, server.averaged) == (2, 0)
     assert torch.equal(server.weights, seen.weights)
@@ -320,7 +320,7 @@ def test_a_checkpoint_of_other_plans_is_refused(tmp_path):
         part = "first weights" if what == "weights" else "plans"
         engine = Vectorised(net, jobs, records_of(MLP), FedAvg(), SeededDraws(3), folder=tmp_path, start=start)
         with pytest.raises(BadValue, match=f"differs from the run that was begun: {part};"):
-            Checkpoint(tmp_path).load(engine)
+            Checkpoint(tmp_path).load(engine, served(engine))
         assert rounds_taken(engine) == [0, 0, 0, 0]
 
 
@@ -334,14 +334,14 @@ def test_a_checkpoint_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(broken, fail)
             with pytest.raises(OSError, match="No space left"):
-                Checkpoint(tmp_path).save(later, seen.engine, {})
+                Checkpoint(tmp_path).save(later, seen.engine, seen.aggregator, {})
         engine = fresh(tmp_path)
-        server, _ = Checkpoint(tmp_path).load(engine)
+        server, _ = Checkpoint(tmp_path).load(engine, served(engine))
         assert server.round == 2
         assert all(torch.equal(engine.state(i), expected[i]) for i in range(4))
         assert not list(tmp_path.glob("*.new"))
-    Checkpoint(tmp_path).save(later, seen.engine, {})
-    assert Checkpoint(tmp_path).load(fresh(tmp_path))[0].round == 3
+    Checkpoint(tmp_path).save(later, seen.engine, seen.aggregator, {})
+    assert Checkpoint(tmp_path).load(*with_server(fresh(tmp_path)))[0].round == 3
 
 
 def test_a_folder_that_cannot_be_synced_because_the_disk_fails_is_an_error(tmp_path, monkeypatch):

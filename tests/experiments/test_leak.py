@@ -10,11 +10,8 @@ import pytest
 import torch
 
 from prifedsync.experiments.leak import LEAKING, WATCHING, Marking, exact, learns, measured, promised, transcript
-from prifedsync.rules import FedAvg
-from prifedsync.sync import Synchronisation
+from prifedsync.sync import Absent, Helpers
 from prifedsync.values import BadValue
-
-from ..engines.settings import ask
 
 STANDARD_ERRORS = 4.5
 
@@ -56,10 +53,9 @@ def test_exact_leak_is_what_all_patterns_add_up_to(clients, rounds):
 
 @pytest.mark.parametrize(("clients", "rounds"), [(3, 3), (4, 2)])
 def test_algorithm_1_tells_client_i_exactly_then(clients, rounds):
-    plan = Synchronisation(clients=clients, rounds=rounds, participation=0.5, delivery="push")
     answers = set()
     for pattern in patterns(clients, rounds):
-        learnt = learns(plan, lambda client, round, pattern=pattern: 0.25 if client in pattern[round] else 0.75)
+        learnt = learns([[client in taking for client in range(clients)] for taking in pattern])
         assert learnt == learns_by_hand(pattern), pattern
         answers.add(learnt)
     assert answers == {None, *range(rounds)}
@@ -104,20 +100,18 @@ def test_two_clients_leave_nobody_to_carry_the_record():
     assert exact(2, 0.05, 40) == pytest.approx(promised(0.05, 40), rel=1e-9)
 
 
-def test_only_the_leaking_client_marks_a_model():
-    engine = Marking(4, FedAvg())
-    assert ask(engine, 0, [1, 3], None).rows.value.flatten().tolist() == [0.0, 0.0]
-    assert ask(engine, 1, [0, 3], None).rows.value.flatten().tolist() == [1.0, 0.0]
-    engine.push([0, 3], torch.tensor([0.5], dtype=torch.double))
-    assert ask(engine, 2, [1, 2, 3], None).rows.value.flatten().tolist() == [0.0, 0.0, 1.0]
-    assert list(ask(engine, 3, [2, 3], None).of) == [2, 3]
+def test_only_the_leaking_client_marks_a_model_and_others_pass_the_mark_on():
+    engine = Marking([[False, True, False, True], [True, False, False, True], [False, True, True, True]])
+    clean, marked = (Helpers(engine.names, lambda names, mark=mark: mark[: len(names)]) for mark in torch.tensor(MARKS))
+    assert engine.train(0, clean).rows.value.flatten().tolist() == [0.0, 0.0]
+    assert engine.train(1, clean).rows.value.flatten().tolist() == [1.0, 0.0]
+    uploads = engine.train(2, marked)
+    assert uploads.rows.value.flatten().tolist() == [0.0, 1.0, 0.0]
+    assert uploads.senders == ("1", "2", "3")
+    assert uploads.answers["0"] == Absent()
 
 
-def test_pulled_helpers_are_a_round_behind_those_pushed():
-    """With everybody in every round: pushed, the mark of the first round is there at its end; pulled, in the second."""
-    for delivery, round in (("push", 0), ("pull", 1)):
-        plan = Synchronisation(clients=3, rounds=4, delivery=delivery)
-        assert learns(plan, lambda client, round: 0.5) == round
+MARKS = [[[0.0]] * 4, [[0.0], [0.5], [0.0], [0.0]]]
 
 
 @pytest.mark.parametrize(
