@@ -400,7 +400,7 @@ class Cohort(ABC):
     def binding(self) -> Binding:
         """Of all that must stay the same while a run lasts."""
         drawn = "device" if self.streams else "host"  # other noise under the same key
-        how = (type(self).__name__, self.net.arithmetic, self.net.way, drawn, VERSION, self.augmented, self.slots)
+        how = (type(self).__name__, self.net.arithmetic, self.net.grad_method, drawn, VERSION, self.augmented, self.slots)
         state = {**dict(self.net.module.named_parameters()), **dict(self.net.module.named_buffers())}
         given = self.net.names, self.net.dropouts
         fixed = [value for name, value in sorted(state.items()) if not any(name in names for names in given)]

@@ -21,12 +21,12 @@ from scipy import stats
 from torch import Tensor
 
 from ..accounting import Sampling
-from ..local import Job, Net, Optimiser, Phase, invariance, noise, streams
+from ..local import Job, Net, Optimiser, Phase, Program, noise, streams
 from ..local.augment import CHOICES, crop_flip, moves_from_words
 from ..local.batches import expected_size
 from ..local.compiled import compiled
+from ..local.net import invariance
 from ..local.optimisers import Stacked
-from ..local.programs import Program
 from ..local.streams import Noise, Streams
 from ..rules import Steps
 from .cohort import LocalState
@@ -195,7 +195,7 @@ class Stack:
                 if not self.at_once:
                     # on zeros: every round begins anew
                     self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._update_arguments())
-        if self.private and program.way != "loop" and (compiles or net.device.type == "cuda"):
+        if self.private and program.grad_method != "loop" and (compiles or net.device.type == "cuda"):
             self._choose_invariant(compiles)
 
     # ------------------------------------------------------------------ a round
@@ -373,7 +373,7 @@ class Stack:
             return
         self._sums = self._sums_of
         if not self._treats_rows_alike():
-            self.program = self.program._replace(way="loop")
+            self.program = self.program._replace(grad_method="loop")
             self.replays = False
 
     def _treats_rows_alike(self) -> bool:

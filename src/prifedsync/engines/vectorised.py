@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..local import Job, Key, Phase, noise
+from ..local import Job, Key, Phase, Program, noise
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
-from ..local.margins import sums_in
+from ..local.net.precision import sums_in
 from ..local.optimisers import Stacked
-from ..local.programs import Program
 from ..local.streams import Streams
 from .cohort import Cohort, LocalState, Part
 from .device import BatchSpec, Members, Stack, capacity_of
@@ -67,7 +66,7 @@ class Vectorised(Cohort):
         """How the sums of so many clients of a kind are taken; all of it follows from public numbers."""
         shape = self._shape(kind)
         if not phase.noisy:  # nothing is clipped
-            return Program(self.net.way, shape.width, shape.sums)
+            return Program(self.net.grad_method, shape.width, shape.sums)
         return self.net.program(clients, shape.width, shape.sums)
 
     def _shape(self, kind: tuple[object, ...]) -> Shape:
@@ -107,7 +106,7 @@ class Vectorised(Cohort):
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
             phase = jobs[0].upload if part == "upload" else jobs[0].kept
             program = self._program(kind, capacity, phase)
-            by_loop = program.way == "loop"
+            by_loop = program.grad_method == "loop"
             replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             self._stacks[kind, part] = Stack(
                 self.net, self.x, self.y, self._part(part), phase, jobs[0].optimiser,
@@ -125,7 +124,7 @@ class Vectorised(Cohort):
 
     def worth_compiling(self) -> bool:
         """Whether what is planned wins the compiler's time back; the same answer on every machine."""
-        if not self.streams or self.net.way == "loop":  # a loop over records cannot be traced: it depends on them
+        if not self.streams or self.net.grad_method == "loop":  # a loop over records cannot be traced: it depends on them
             return False
         if self.performance.compile != "auto":
             return self.performance.compile == "on"

@@ -17,9 +17,9 @@ PADDING = 4  # pixels that an image may move each way
 CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # of the move down, the move right, and mirrored or not
 
 
-def moves_from_uniforms(lots: Tensor) -> Tensor:
-    """Lots in (0, 1) [..., 3] as moves, int64 [..., 3]."""
-    return (lots * lots.new_tensor(CHOICES)).long()
+def moves_from_uniforms(uniforms: Tensor) -> Tensor:
+    """Uniform draws in (0, 1) [..., 3] as moves, int64 [..., 3]."""
+    return (uniforms * uniforms.new_tensor(CHOICES)).long()
 
 
 def moves_from_words(words: Tensor) -> Tensor:
