@@ -78,6 +78,17 @@ class Twice(nn.Module):
         return self.out(torch.tanh(self.again(torch.tanh(self.again(x)))))
 
 
+class Scaled(nn.Module):
+    """A layer that the package has no rule for."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return self.scale * x
+
+
 class Branches(nn.Module):
     """What a record is decides what is done with it: one record after another."""
 
@@ -103,6 +114,7 @@ NETS = {
     "words": lambda: (Words(), tokens(40, 5)),
     "twice": lambda: (Twice(), some(40, 6)),
     "branches": lambda: (Branches(), some(40, 6)),
+    "scaled": lambda: (nn.Sequential(Scaled(), nn.Linear(6, 3)), some(40, 6)),
 }
 
 
@@ -179,8 +191,18 @@ def test_real_targets_pass(loss):
     )
 
 
-def test_a_forced_way_passes():
+def test_a_forced_method_passes():
     assert_passed(audit("conv1d", grad_method="vmap", dtype=torch.float32))
+
+
+def of_scaled(layer, a, d):
+    return {"scale": a * d}
+
+
+def test_a_layer_rule_from_outside_passes():
+    """It is clipped by code of the package, so what it returns is audited like any other gradient."""
+    options = {"grad_method": "bookkeeping", "layer_rules": {Scaled: of_scaled}, "optimiser": ADAM, "dtype": torch.float32}
+    assert_passed(audit("scaled", **options))
 
 
 def test_the_table_is_for_people_and_for_programs():

@@ -20,7 +20,7 @@ from ..data import Client, Federation, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
-from ..local import Arithmetic, Draws, Job, Net, losses
+from ..local import Arithmetic, Draws, Job, LayerRules, Net, losses
 from ..local.net.inspection import check_every_record
 from ..metrics import LOWER_IS_BETTER
 from ..planning import jobs_of, participation_of, rule_of
@@ -104,6 +104,7 @@ def prepare(
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
     watch: Watch = lambda event: None,
+    layer_rules: LayerRules | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained."""
     rule = rule_of(config)
@@ -132,7 +133,8 @@ def prepare(
     x, y = torch.cat([r.x[:each] for r in few]), torch.cat([r.y[:each] for r in few])
     arithmetic = _arithmetic(config.performance.dtype, device)
     dtype = torch.float64 if arithmetic == "float64" else torch.float32
-    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device, arithmetic=arithmetic)
+    rules = models.layer_rules(config.model.layer_rules, layer_rules)
+    net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device, arithmetic=arithmetic, layer_rules=rules)
     _check_every_record(federation, model, net)
     if metric == "auc" and federation.task.outputs > 2:
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
