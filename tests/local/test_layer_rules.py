@@ -1,5 +1,7 @@
 """Layer rules from outside the package: used where they are right, and harmless where they are wrong."""
 
+import decimal
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -341,6 +343,24 @@ def test_a_changed_rule_changes_what_secret_draws_are_bound_to():
     one, same, other = binding(right), binding(right), binding(again)
     assert one.identity == same.identity != other.identity
     assert [name for name in one.parts if one.parts[name] != other.parts[name]] == ["model code"]
+
+
+def test_a_rule_s_numbers_are_bound_where_its_code_hides_them():
+    """A decimal number holds its value where no Python code can look; it changes the last bits of a gradient."""
+
+    def context(hidden):
+        number = decimal.Decimal(hidden)
+
+        def rule(layer, a, d):
+            return {"weight": Outer(d * layer.gain, a), "gain": float(number) * d * (layer.weight @ a)}
+
+        cohort = Vectorised(net_of({Gained: rule}), jobs_of(sizes=(5,)), [records(5)], FedAvg(), SystemDraws(bytes(32)))
+        return cohort.net.code, cohort.context
+
+    one, same, other = context("1"), context("1"), context("1.000000000001")
+    assert one == same
+    assert one[0] == other[0]
+    assert one[1] != other[1]
 
 
 class Killed(BaseException):

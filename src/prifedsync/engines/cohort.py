@@ -394,6 +394,7 @@ class Cohort(ABC):
                 with torch.no_grad():
                     found.append(self.net.outputs(weights, x))
                 found += [self.net.one_record(weights, *one, {}) for one in zip(x.split(1), y.split(1), strict=True)]
+                found += self.net.by_own_rules(weights, x, y)
         return found
 
     @cached_property

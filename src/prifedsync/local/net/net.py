@@ -177,6 +177,16 @@ class Net(FlatModule):
 
         return list(methods.over_clients(one_client, flat, x, y, masks))
 
+    def by_own_rules(self, flat: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+        """What layer rules of the user's make of these records; empty if none is used. [P], [B, …], [B] → [1, B, …] each.
+
+        Secret draws are bound to these bits: a rule may read a value that no digest of its code covers.
+        """
+        if not self.bookkeeping.own_rules or self.grad_method != "bookkeeping":
+            return []
+        program = Program("bookkeeping", len(x), self.sum_dtype)
+        return self.per_record(flat[None], x[None], y[None], self.no_masks(1, len(x)), program)
+
     def one_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
         """The gradient of a single record by plain autograd: [P], [1, …], [1] → [P]."""
         return methods.one_record(self, flat, x, y, masks)
