@@ -29,8 +29,7 @@ from prifedsync.audit.rows import SIZES, hostile_pairs, moved
 from prifedsync.audit.subject import PLAIN, Subject
 from prifedsync.config import ModelConfig
 from prifedsync.engines import Vectorised
-from prifedsync.local import Net, SeededDraws, losses
-from prifedsync.local.programs import Program
+from prifedsync.local import Net, Program, SeededDraws, losses
 
 ARITHMETIC = {"cpu": ("float32", "float64"), "cuda": ("float32", "tf32", "bf16", "float64")}
 CLIENTS = (1, 2, 10)
@@ -91,7 +90,7 @@ def searched():
 
 def unchecked(net):
     """The program as it would be without the probe: an odd number of rows, and nothing padded."""
-    net.program = lambda clients, width, sums=None: Program(net.way, UNCHECKED, sums or net.sum_dtype)
+    net.program = lambda clients, width, sums=None: Program(net.grad_method, UNCHECKED, sums or net.sum_dtype)
 
 
 def search(device, every, trials, control):

@@ -36,6 +36,14 @@ def test_a_file_by_its_path(folder):
     assert [named.call("f", f"{name}/same.py:who") for name in "ab"] == ["a", "b"]
 
 
+def test_functions_of_one_file_share_its_classes_until_it_changes(folder):
+    (folder / "classes.py").write_text("class Layer: pass\ndef one(): return Layer\ndef two(): return Layer\n")
+    first = named.call("f", "classes.py:one")
+    assert named.call("f", "classes.py:two") is first
+    (folder / "classes.py").write_text("class Layer: changed = True\ndef one(): return Layer\n")
+    assert named.call("f", "classes.py:one").changed
+
+
 def test_a_function_gets_what_it_takes(folder):
     (folder / "named_calls.py").write_text(
         "def none(): return ()\ndef both(a, b): return a, b\n"

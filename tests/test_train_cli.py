@@ -351,7 +351,7 @@ def test_functions_of_your_own(tmp_path):
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "run/record.json").read_text())
     assert [client["name"] for client in record["clients"]] == ["phone 0", "phone 1", "phone 2"]
-    assert record["gradients"] == "layers"
+    assert record["gradients"] == "bookkeeping"
     assert {Path(p).name for p in os.listdir(tmp_path / "run/models/personal")} == {
         f"phone%20{i}.safetensors" for i in range(3)
     }

@@ -103,6 +103,9 @@ class ModelConfig:
     hidden: tuple[int, ...] = _field((64,), "widths of the mlp's hidden layers", 1, 10**6)
     dropout: bool = _field(True, "keep the paper's nets' dropout")
     zero_init: bool = _field(True, "start softmax and linear at zero")
+    layer_rules: tuple[str, ...] = _field(
+        (), 'functions "module:function" that return your own layer rules, a mapping of module class → rule'
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

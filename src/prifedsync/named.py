@@ -80,8 +80,15 @@ def _module(field: str, name: str, where: str) -> ModuleType:
 def _file(field: str, name: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise BadValue(field, repr(name), f"cannot be found: no file {path}", FORM)
-    # its own name in sys.modules, where dataclasses and pickle look for it; two files called data.py stay apart
-    unique = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    # its own name in sys.modules, where dataclasses and pickle look for it; two files called data.py stay apart, and two
+    # functions of one file see the same classes, unless the file was changed in between
+    try:
+        content = str(path.resolve()).encode() + b"\n" + path.read_bytes()
+    except OSError as error:
+        raise _failed(field, name, error) from error
+    unique = f"{path.stem}_{hashlib.sha256(content).hexdigest()[:8]}"
+    if unique in sys.modules:
+        return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, path)
     assert spec is not None
     assert spec.loader is not None

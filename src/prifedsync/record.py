@@ -82,7 +82,7 @@ class RunRecord:
     warnings: tuple[str, ...]
     versions: Mapping[str, str]
     device: str
-    gradients: str  # how per-record gradients were taken
+    gradients: str  # how per-sample gradients were computed: bookkeeping, vmap or loop
     parameters: int
     personal_models: str = ""  # whether they may be published
     timings: Mapping[str, float] = field(default_factory=dict)

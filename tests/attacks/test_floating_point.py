@@ -13,8 +13,9 @@ from torch import nn
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.engines import Vectorised
 from prifedsync.local import Job, Net, Optimiser, UnnoisedSteps, losses
-from prifedsync.local.invariance import Probe, invariant, same_in_all_rows, treats_rows_alike
-from prifedsync.local.margins import OWN_SHARE
+from prifedsync.local.net import methods
+from prifedsync.local.net.invariance import Probe, invariant, same_in_all_rows, treats_rows_alike
+from prifedsync.local.net.precision import OWN_SHARE
 from prifedsync.rules import FedAvg
 
 from ..engines.test_device import OnDevice
@@ -166,22 +167,22 @@ def test_weights_that_a_server_may_send(clients):
         assert (more - fewer).norm() <= clip * ROUNDING
 
 
-def test_the_probe_finds_a_program_that_treats_rows_differently():
+def test_the_probe_finds_a_program_that_treats_rows_differently(monkeypatch):
     """A kernel that rounds its last row otherwise, in the first layer alone, and by one unit in the last place."""
     net = net_of(torch.float32)
     program = net.program(2, 17)
-    right = net._by_layers
+    right = methods.by_bookkeeping
 
-    def last_row_otherwise(flat, x, y, masks):
-        gradients = right(flat, x, y, masks)
+    def last_row_otherwise(net, flat, x, y, masks):
+        gradients = right(net, flat, x, y, masks)
         factor = torch.ones(len(x), 1)
         factor[-1] += torch.finfo(torch.float32).eps
         return [replace(gradients[0], a=gradients[0].a * factor), *gradients[1:]]
 
     assert treats_rows_alike(net, program, 2)
-    net._by_layers = last_row_otherwise
+    monkeypatch.setattr(methods, "by_bookkeeping", last_row_otherwise)
     assert not treats_rows_alike(net, program, 2)
-    assert invariant(net, 2, 17, torch.float64).way == "loop"
+    assert invariant(net, 2, 17, torch.float64).grad_method == "loop"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -195,7 +196,7 @@ def test_no_row_of_any_model_s_program_is_special(name, dtype):
     probe = Probe(3 * net.initial().expand(2, -1), *numbers)
     for width in (5, 16, 30):
         program = net.program(2, width)
-        assert program.way == "loop" or same_in_all_rows(net, program, probe)
+        assert program.grad_method == "loop" or same_in_all_rows(net, program, probe)
 
 
 def test_a_margin_is_one_of_nominal_numbers():
@@ -243,7 +244,7 @@ def test_a_module_that_has_no_answer_to_most_made_up_records():
     probe = Probe(net.initial().expand(2, -1), x, torch.rand(7, generator=dice))
     for width in (7, 15, 17, 33, 57):
         program = net.program(2, width)
-        assert program.way == "loop" or same_in_all_rows(net, program, probe)
+        assert program.grad_method == "loop" or same_in_all_rows(net, program, probe)
 
 
 def test_a_module_that_tells_nothing_is_taken_one_record_at_a_time():
@@ -258,7 +259,7 @@ def test_a_module_that_tells_nothing_is_taken_one_record_at_a_time():
             return self.inner(torch.where(x.abs() < 1e9, torch.nan, x))
 
     net = made(Silent(), x=torch.full((4, ENTRIES), 1e10))
-    assert net.program(2, 16).way == "loop"
+    assert net.program(2, 16).grad_method == "loop"
 
 
 class Averaged(nn.Module):

@@ -24,11 +24,11 @@ from prifedsync.audit.subject import Subject
 from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised, vectorised
 from prifedsync.fdp import Neighbours
-from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, layers, losses, noise, perturbation
-from prifedsync.local import net as net_module
+from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, losses, noise, perturbation
 from prifedsync.local.augment import crop_flip
 from prifedsync.local.batches import choose
 from prifedsync.local.draws import SystemDraws
+from prifedsync.local.net import per_sample
 from prifedsync.values import BadValue
 
 SGD = Optimiser()
@@ -78,6 +78,17 @@ class Twice(nn.Module):
         return self.out(torch.tanh(self.again(torch.tanh(self.again(x)))))
 
 
+class Scaled(nn.Module):
+    """A layer that the package has no rule for."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return self.scale * x
+
+
 class Branches(nn.Module):
     """What a record is decides what is done with it: one record after another."""
 
@@ -103,6 +114,7 @@ NETS = {
     "words": lambda: (Words(), tokens(40, 5)),
     "twice": lambda: (Twice(), some(40, 6)),
     "branches": lambda: (Branches(), some(40, 6)),
+    "scaled": lambda: (nn.Sequential(Scaled(), nn.Linear(6, 3)), some(40, 6)),
 }
 
 
@@ -135,6 +147,7 @@ def check_some_noise(subject):
 
 SMALL = replace(PLAN, batch=3)
 FULL = replace(PLAN, batch="full")
+LOUD = replace(PLAN, noise_multiplier=50.0, clip_norm=1e-4)
 FIXED = replace(PLAN, sampling=Sampling.FIXED)
 ADAM = Optimiser(name="adam", weight_decay=0.1)
 MOMENTUM = Optimiser(name="momentum", carried=False)
@@ -143,24 +156,24 @@ RMSPROP = Optimiser(name="rmsprop", weight_decay=0.1)
 
 
 @pytest.mark.parametrize(
-    ("name", "way", "options"),
+    ("name", "method", "options"),
     [
-        ("linear", "layers", {"dtype": torch.float32, "samples": 60_000}),
-        ("mlp", "layers", {"optimiser": ADAM}),
-        ("conv1d", "layers", {"optimiser": MOMENTUM, "mechanism": FULL}),
-        ("conv2d", "layers", {"dtype": torch.float32, "optimiser": RMSPROP, "neighbours": Neighbours.ADD_REMOVE}),
-        ("words", "layers", {"dtype": torch.float32, "optimiser": ADAGRAD, "mechanism": FIXED}),
-        ("twice", "general", {"dtype": torch.float32, "optimiser": ADAM}),
+        ("linear", "bookkeeping", {"dtype": torch.float32, "samples": 60_000}),
+        ("mlp", "bookkeeping", {"optimiser": ADAM}),
+        ("conv1d", "bookkeeping", {"optimiser": MOMENTUM, "mechanism": FULL}),
+        ("conv2d", "bookkeeping", {"dtype": torch.float32, "optimiser": RMSPROP, "neighbours": Neighbours.ADD_REMOVE}),
+        ("words", "bookkeeping", {"dtype": torch.float32, "optimiser": ADAGRAD, "mechanism": FIXED}),
+        ("twice", "vmap", {"dtype": torch.float32, "optimiser": ADAM}),
         ("branches", "loop", {"optimiser": RMSPROP, "mechanism": SMALL}),
-        ("mlp", "layers", {"engine": Reference, "optimiser": ADAGRAD, "mechanism": SMALL}),
-        ("words", "layers", {"engine": Reference, "dtype": torch.float32, "optimiser": MOMENTUM, "mechanism": FULL}),
-        ("linear", "layers", {"mechanism": replace(PLAN, noise_multiplier=0.1, clip_norm=30.0)}),
-        ("linear", "layers", {"mechanism": replace(PLAN, noise_multiplier=50.0, clip_norm=1e-4), "dtype": torch.float32}),
+        ("mlp", "bookkeeping", {"engine": Reference, "optimiser": ADAGRAD, "mechanism": SMALL}),
+        ("words", "bookkeeping", {"engine": Reference, "dtype": torch.float32, "optimiser": MOMENTUM, "mechanism": FULL}),
+        ("linear", "bookkeeping", {"mechanism": replace(PLAN, noise_multiplier=0.1, clip_norm=30.0)}),
+        ("linear", "bookkeeping", {"mechanism": LOUD, "dtype": torch.float32}),
     ],
 )  # fmt: skip
-def test_passes(name, way, options):
+def test_passes(name, method, options):
     module, x = NETS[name]()
-    assert Net(module, losses.classes, x[:4], LABELS[:4], torch.float64).way == way
+    assert Net(module, losses.classes, x[:4], LABELS[:4], torch.float64).grad_method == method
     assert_passed(audit(name, **options))
 
 
@@ -178,8 +191,18 @@ def test_real_targets_pass(loss):
     )
 
 
-def test_a_forced_way_passes():
-    assert_passed(audit("conv1d", way="general", dtype=torch.float32))
+def test_a_forced_method_passes():
+    assert_passed(audit("conv1d", grad_method="vmap", dtype=torch.float32))
+
+
+def of_scaled(layer, a, d):
+    return {"scale": a * d}
+
+
+def test_a_layer_rule_from_outside_passes():
+    """It is clipped by code of the package, so what it returns is audited like any other gradient."""
+    options = {"grad_method": "bookkeeping", "layer_rules": {Scaled: of_scaled}, "optimiser": ADAM, "dtype": torch.float32}
+    assert_passed(audit("scaled", **options))
 
 
 def test_the_table_is_for_people_and_for_programs():
@@ -254,11 +277,11 @@ def test_a_layer_left_out_of_the_clip(monkeypatch):
 
 
 def test_a_layer_left_out_of_the_real_sum(monkeypatch):
-    right, clipped_sums = net_module.clip_scale, Net.clipped_sums
+    right, clipped_sums = per_sample.clip_scale, Net.clipped_sums
 
     def without_a_layer(*given):  # the probe before the first step would refuse it, so it breaks afterwards
         with monkeypatch.context() as inner:
-            inner.setattr(net_module, "clip_scale", lambda norms, *rest: right(norms[-2:], *rest))
+            inner.setattr(per_sample, "clip_scale", lambda norms, *rest: right(norms[-2:], *rest))
             return clipped_sums(*given)
 
     monkeypatch.setattr(Net, "clipped_sums", without_a_layer)
@@ -285,7 +308,7 @@ def test_a_norm_that_underflows_under_hostile_weights(monkeypatch, name):
     def squares(values):
         return values.float().square().flatten(1).sum(1).sqrt().double()
 
-    monkeypatch.setattr(layers, "norm", squares)
+    monkeypatch.setattr(per_sample, "norm", squares)
     # single precision makes the norm wrong by 1e-7 anyhow; what must show is the record that is not clipped at all
     small = replace(PLAN, clip_norm=1e-5, clip_margin=1e-3)
     failed = failures(check_sensitivity, name, dtype=torch.float32, mechanism=small)
@@ -294,10 +317,10 @@ def test_a_norm_that_underflows_under_hostile_weights(monkeypatch, name):
 
 def test_a_broken_record_passing_through(monkeypatch):
     def scale(norms, valid, clip):
-        return torch.where(valid, torch.clamp(clip / layers.norm(torch.stack(norms, 1)), max=1.0), 0.0)
+        return torch.where(valid, torch.clamp(clip / per_sample.norm(torch.stack(norms, 1)), max=1.0), 0.0)
 
-    monkeypatch.setattr(net_module, "clip_scale", scale)
-    monkeypatch.setattr(layers, "scaled", lambda v, s: v.double() * s.reshape(-1, *[1] * (v.dim() - 1)))
+    monkeypatch.setattr(per_sample, "clip_scale", scale)
+    monkeypatch.setattr(per_sample, "scaled", lambda v, s: v.double() * s.reshape(-1, *[1] * (v.dim() - 1)))
     assert audit("conv1d").failed == ("broken records",)
 
 

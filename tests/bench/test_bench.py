@@ -64,7 +64,7 @@ def test_every_time_is_there_and_every_ratio_is_its_quotient(found):
 
 def test_what_was_timed_is_described(found):
     assert (found["preset"], found["device"], found["clients"], found["local_steps"]) == ("mlp", "cpu", 3, 2)
-    assert (found["batch"], found["parameters"], found["gradients"]) == (16, 64 * 64 + 64 + 64 * 10 + 10, "layers")
+    assert (found["batch"], found["parameters"], found["gradients"]) == (16, 64 * 64 + 64 + 64 * 10 + 10, "bookkeeping")
     assert found["repetitions"] == LEAST  # no time was left for more
     assert found["opacus_clients"] == 2  # of three
     assert any("scaled to 3" in note for note in found["notes"])
@@ -230,7 +230,7 @@ def test_the_optimisers_are_those_of_the_config():
 
 def test_the_general_preset_has_no_fast_rule_and_opacus_takes_it():
     ready = prepared("general", records=4, overrides=["local.batch=2", "local.local_steps=1"])
-    assert ready.net.way != "layers"
+    assert ready.net.grad_method != "bookkeeping"
     assert ready.net.count == 1_199_882 + 32 + 64 + 128 + 10
     pytest.importorskip("opacus")
     from opacus.validators import ModuleValidator

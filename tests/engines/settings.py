@@ -32,8 +32,8 @@ from ..local.zoo import CASES
 SIZES = (5, 9, 1, 7)  # unequal clients, one of them with a single record
 
 
-def net_of(case, dtype=torch.float64, way=None):
-    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, way=way)
+def net_of(case, dtype=torch.float64, grad_method=None):
+    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, grad_method=grad_method)
 
 
 def records_of(case, sizes=SIZES):

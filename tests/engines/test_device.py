@@ -10,7 +10,7 @@ from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.engines.widths import width_of
 from prifedsync.local import Net, Optimiser, SeededDraws, losses
 from prifedsync.local.device.stack import capacity_of
-from prifedsync.local.margins import ONE_PIECE, OWN_SHARE
+from prifedsync.local.net.precision import ONE_PIECE, OWN_SHARE
 from prifedsync.rules import APFL, Ditto, FedAvg, FedProx, PFedMe, Server
 from prifedsync.run.checkpoint import Checkpoint
 from prifedsync.values import BadValue

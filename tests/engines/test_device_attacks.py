@@ -16,8 +16,8 @@ from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
 from prifedsync.local import Net, Optimiser, SeededDraws, losses, noise
 from prifedsync.local.device import compiled, streams
-from prifedsync.local.margins import CLIP_MARGIN, ONE_PIECE, OWN_SHARE, sums_in
-from prifedsync.local.programs import Program
+from prifedsync.local.net.precision import CLIP_MARGIN, ONE_PIECE, OWN_SHARE, sums_in
+from prifedsync.local.net.programs import Program
 from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
 from prifedsync.run.checkpoint import Checkpoint
 from prifedsync.store import Resident
@@ -375,7 +375,7 @@ def test_a_record_of_many_equal_tokens_moves_a_table_no_further():
     x, y = torch.zeros(64, 512, dtype=torch.long), torch.full((64,), 1e3)
     net = Net(Summed(), losses.BY_TASK["regression"], x, y.double(), torch.float32)
     net.sum_dtype = torch.float32
-    assert net.way == "layers"
+    assert net.grad_method == "bookkeeping"
     for clip in (0.63, 0.66, 0.73, 1.0):
         assert _moved(net, net.initial(), x, y, clip) <= 1 + SINGLES
 
@@ -388,7 +388,7 @@ def in_pieces(net, y, sums):
         rows[0, : len(piece)] = piece
         valid = torch.arange(64)[None] < len(piece)
         given = torch.zeros(1, 2), torch.zeros(1, 64, 1), rows.float(), valid, torch.ones(1, dtype=torch.float64), {}
-        total += net.clipped_sums(*given, Program("layers", 64, sums)).double()
+        total += net.clipped_sums(*given, Program("bookkeeping", 64, sums)).double()
     return total
 
 
@@ -509,7 +509,7 @@ def test_what_goes_record_by_record_is_not_compiled():
     """Its trace would have as many records as the first batch had, which is none."""
     case = CASES["branching"]
     net = net_of(case)
-    assert net.way == "loop"
+    assert net.grad_method == "loop"
     options = {"performance": Performance(compile="on"), "rounds": 1}
     fast, slow = twins(net, jobs_of(rounds=1), records_of(case), **options)
     assert not fast.engine.compiles

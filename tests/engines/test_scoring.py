@@ -81,7 +81,7 @@ def test_models_scored_together_get_the_scores_they_get_alone(name, metric, devi
     assert same(scorer.each(models[0]), [alone(case, metric, models[0], *test) for test in tests], metric)
     everything = [torch.cat(part) for part in zip(*tests, strict=True)]
     assert same(scorer.pooled(models), [alone(case, metric, model, *everything) for model in models], metric)
-    assert scorer._can_stack == (case.way != "loop" and not (device == "cuda" and scorer.net.convolves))
+    assert scorer._can_stack == (case.grad_method != "loop" and not (device == "cuda" and scorer.net.convolves))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -185,7 +185,7 @@ class Peeks(nn.Module):
 
 def test_a_module_that_cannot_be_stacked_is_scored_one_after_another():
     plain, peeking = scorer_of(CASES["linear"]), scorer_of(CASES["linear"], module=Peeks())
-    assert peeking.net.way == "layers"
+    assert peeking.net.grad_method == "bookkeeping"
     assert (plain._can_stack, peeking._can_stack) == (True, False)
     models = models_of(plain.net, len(SIZES))
     for ask in (lambda s: s.own(models.__getitem__, range(len(SIZES))), lambda s: s.pooled(models)):

@@ -19,18 +19,18 @@ CLIP = 0.3
 ROUNDING = 1 + 1e-9  # the margin that plans must have
 RECORDS, REPLACED = 5, 2
 ENGINE = pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
-BY_RULE = {  # a layer rule, or a way → a case that needs it
-    "Linear": ("mlp", "layers"),
-    "Linear over time": ("linear over time", "layers"),
-    "Conv1d": ("conv1d", "layers"),
-    "Conv2d": ("conv2d stride padding groups", "layers"),
-    "Embedding": ("embedding with padding", "layers"),
-    "LayerNorm": ("layer norm", "layers"),
-    "GroupNorm": ("group norm", "layers"),
-    "all of them": ("sequence", "layers"),
-    "general": ("called twice", "general"),
-    "general, tokens": ("tied", "general"),
-    "general, layers": ("group norm", "general"),
+BY_RULE = {  # a layer rule, or a method → a case that needs it
+    "Linear": ("mlp", "bookkeeping"),
+    "Linear over time": ("linear over time", "bookkeeping"),
+    "Conv1d": ("conv1d", "bookkeeping"),
+    "Conv2d": ("conv2d stride padding groups", "bookkeeping"),
+    "Embedding": ("embedding with padding", "bookkeeping"),
+    "LayerNorm": ("layer norm", "bookkeeping"),
+    "GroupNorm": ("group norm", "bookkeeping"),
+    "all of them": ("sequence", "bookkeeping"),
+    "vmap": ("called twice", "vmap"),
+    "vmap, tokens": ("tied", "vmap"),
+    "vmap, layers": ("group norm", "vmap"),
     "loop": ("branching", "loop"),
     "loop, tokens": ("recurrent", "loop"),
     "loop, layers": ("group norm", "loop"),
@@ -55,8 +55,8 @@ INTEGERS = {
 
 
 @cache
-def net_by(name, way, dtype):
-    return net_of(CASES[name], dtype, way)
+def net_by(name, method, dtype):
+    return net_of(CASES[name], dtype, method)
 
 
 def engine_of(kind, net, x, y, **changed):
@@ -81,9 +81,9 @@ def neighbours_of(case):
 @pytest.mark.parametrize("rule", BY_RULE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
 def test_one_record_moves_the_sum_by_no_more_than_accounted(kind, rule, dtype):
-    name, way = BY_RULE[rule]
-    net = net_by(name, way, dtype)
-    assert net.way == way
+    name, method = BY_RULE[rule]
+    net = net_by(name, method, dtype)
+    assert net.grad_method == method
     for strength in (1.0, 30.0, 1e6):  # what a server sends may make gradients as large as it likes
         weights = strength * net.initial().expand(1, -1)
         found, contributions = {}, {}
@@ -109,8 +109,8 @@ def test_one_record_moves_the_sum_by_no_more_than_accounted(kind, rule, dtype):
 @pytest.mark.parametrize("rule", BY_RULE)
 def test_the_bound_is_reached(kind, rule):
     """A clip of half the size, or records thrown away, would pass the test above."""
-    name, way = BY_RULE[rule]
-    net = net_by(name, way, torch.float64)
+    name, method = BY_RULE[rule]
+    net = net_by(name, method, torch.float64)
     weights = 30 * net.initial()
     x, _ = CASES[name].records(1, seed=4)
     unlikely = net.outputs(weights, x).argmin(1)
@@ -127,11 +127,11 @@ HOSTILE = [  # a, what the second layer sees, and d, the gradient at its output:
 
 
 @ENGINE
-@pytest.mark.parametrize("way", ["layers", "general", "loop"])
+@pytest.mark.parametrize("method", ["bookkeeping", "vmap", "loop"])
 @pytest.mark.parametrize(("a", "d"), HOSTILE)
-def test_a_norm_that_would_underflow_is_clipped(kind, way, a, d):
+def test_a_norm_that_would_underflow_is_clipped(kind, method, a, d):
     """The second layer's gradient is a·d, whatever its factors; the answer is 0 and the target −d."""
-    net = Net(INNER.module(), losses.regression, torch.ones(3, 1), torch.zeros(3), torch.float32, way=way)
+    net = Net(INNER.module(), losses.regression, torch.ones(3, 1), torch.zeros(3), torch.float32, grad_method=method)
     x, y = torch.tensor([[1.0]]), torch.tensor([-d])
     engine = kind(net, [private("a", 1, batch="full", clip_norm=1e-3)], [(x, y)], FedAvg(), SeededDraws(1))
     found = sums(engine, 0, 0, [0], torch.tensor([[a, 0.0]]))[0]
@@ -160,7 +160,7 @@ def test_weights_that_cancel_do_not_make_the_others_move(kind):
 @pytest.mark.parametrize("value", [1e30, -1e300, float("inf"), -float("inf"), float("nan")])
 def test_what_a_server_sends_is_cut_by_a_public_rule(kind, value):
     """Entries beyond 10⁶ are cut there, and what is no number becomes zero; training starts and ends finite."""
-    net, sizes = net_by("mlp", "layers", torch.float64), (4, 6)
+    net, sizes = net_by("mlp", "bookkeeping", torch.float64), (4, 6)
     engine = kind(net, jobs_of(sizes=sizes), records_of(MLP, sizes), FedAvg(), SeededDraws(1))
     sent = engine.start.clone()
     sent[3] = value
@@ -182,7 +182,7 @@ def test_what_a_server_sends_is_cut_by_a_public_rule(kind, value):
 def test_a_neighbour_in_the_stack_changes_nothing(kind, make, value):
     """Padding, a shared tensor of all records, one batched program: and yet another client's records cannot be felt."""
     sizes = (4, 9, 2)
-    net = net_by("mlp", "layers", torch.float64)
+    net = net_by("mlp", "bookkeeping", torch.float64)
     clean, dirty = records_of(MLP, sizes), records_of(MLP, sizes)
     dirty[0] = (dirty[0][0] * value, dirty[0][1])
     jobs = [make(f"client {i}", size) for i, size in enumerate(sizes)]
@@ -196,7 +196,7 @@ def test_a_neighbour_in_the_stack_changes_nothing(kind, make, value):
 @ENGINE
 def test_a_record_that_is_nan_leaves_no_trace(kind):
     """Not in what is sent, not in how often, not in what is counted: as if it had not been in any batch."""
-    net, (x, y) = net_by("mlp", "layers", torch.float64), MLP.records(6, seed=10)
+    net, (x, y) = net_by("mlp", "bookkeeping", torch.float64), MLP.records(6, seed=10)
     x[5] = float("nan")
     job = private("a", 6, batch=3, neighbours=Neighbours.ADD_REMOVE)
     broken = kind(net, [job], [(x, y)], FedAvg(), SeededDraws(3))

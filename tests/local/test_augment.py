@@ -55,9 +55,9 @@ def test_what_is_no_number_stays_with_its_record():
 
 
 def test_all_moves_come_and_equally_often():
-    lots = torch.rand(90_000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    uniforms = torch.rand(90_000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     words = torch.randint(-(2**31), 2**31, (90_000, 3), generator=torch.Generator().manual_seed(2)).int()
-    for moves in (moves_from_uniforms(lots), moves_from_words(words)):
+    for moves in (moves_from_uniforms(uniforms), moves_from_words(words)):
         for axis, choices in enumerate(CHOICES):
             counts = torch.bincount(moves[:, axis], minlength=choices)
             assert len(counts) == choices
@@ -65,7 +65,7 @@ def test_all_moves_come_and_equally_often():
             assert (counts - expected).abs().max() < 4.5 * expected**0.5
 
 
-def test_the_ends_of_the_lots_are_the_ends_of_the_moves():
+def test_the_ends_of_the_uniforms_are_the_ends_of_the_moves():
     assert moves_from_uniforms(torch.tensor([2.0**-53, 1 - 2.0**-53, 0.5], dtype=torch.float64)).tolist() == [0, 8, 1]
     assert moves_from_words(torch.tensor([0, -1, -(2**31)], dtype=torch.int32)).tolist() == [0, 8, 1]
 

@@ -1,21 +1,22 @@
-"""Clipped sums against an oracle that takes one record at a time: every model, every way, padding, what is not finite."""
+"""Clipped sums against an oracle that takes one record at a time: every model and method, padding, what is not finite."""
 
 import pytest
 import torch
 from torch import nn
 
 from prifedsync.local import Net, losses
-from prifedsync.local.layers import RULES, norm
+from prifedsync.local.net.layers import RULES
+from prifedsync.local.net.per_sample import norm
 
 from .zoo import CASES, clipped_sum, gradient_of, with_weights
 
 SIZES = (6, 3)  # records of two stacked clients: the second is padded
-WAYS = ("layers", "general", "loop")
+METHODS = ("bookkeeping", "vmap", "loop")
 RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
-def net_of(case, dtype=torch.float64, way=None):
-    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, way=way)
+def net_of(case, dtype=torch.float64, grad_method=None):
+    return Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), dtype, grad_method=grad_method)
 
 
 def to(dtype, *tensors):
@@ -56,15 +57,15 @@ def some_are_clipped(case, weights, x, y):
 
 
 def asked(dtype):
-    """Every case by its own way, and by each slower one."""
+    """Every case by its own method, and by each slower one."""
     for name, case in CASES.items():
-        for way in WAYS[WAYS.index(case.way) :]:
-            yield pytest.param(case, way, dtype, id=f"{name}-{way}-{str(dtype)[6:]}")
+        for method in METHODS[METHODS.index(case.grad_method) :]:
+            yield pytest.param(case, method, dtype, id=f"{name}-{method}-{str(dtype)[6:]}")
 
 
-@pytest.mark.parametrize(("case", "way", "dtype"), [*asked(torch.float32), *asked(torch.float64)])
-def test_clipped_sums_agree_with_one_record_at_a_time(case, way, dtype):
-    net = net_of(case, dtype, way)
+@pytest.mark.parametrize(("case", "method", "dtype"), [*asked(torch.float32), *asked(torch.float64)])
+def test_clipped_sums_agree_with_one_record_at_a_time(case, method, dtype):
+    net = net_of(case, dtype, method)
     weights, x, y, valid, masks = stack(case, net, dtype)
     clip = some_are_clipped(case, weights, x, y)
     found = net.clipped_sums(weights, x, y, valid, clip, masks)
@@ -99,13 +100,13 @@ def test_one_client_alone_is_as_it_is_among_others(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_way_is_the_first_that_is_right(name):
+def test_the_method_is_the_first_that_is_right(name):
     net = net_of(CASES[name])
-    assert net.way == CASES[name].way
-    assert bool(net.why) == (net.way != "layers")
+    assert net.grad_method == CASES[name].grad_method
+    assert bool(net.why) == (net.grad_method != "bookkeeping")
 
 
-def test_why_a_way_was_not_taken_is_said():
+def test_why_a_method_was_not_taken_is_said():
     assert net_of(CASES["tied"]).why == "table.weight is used 2 times"
     assert net_of(CASES["hidden use"]).why == "inner.weight is used 2 times"
     assert net_of(CASES["bare parameter"]).why == "no layer rule for scale"
@@ -126,14 +127,15 @@ def test_a_use_that_no_probe_shows_is_clipped_all_the_same():
 
 # ------------------------------------------------------------------ padding and what is not finite
 
-BY_WAY = [(name, way) for name in ("mlp", "group norm", "sequence", "layer norm") for way in WAYS] + [("recurrent", "loop")]
+PADDED = ("mlp", "group norm", "sequence", "layer norm")
+BY_METHOD = [(name, method) for name in PADDED for method in METHODS] + [("recurrent", "loop")]
 
 
-@pytest.mark.parametrize(("name", "way"), BY_WAY)
+@pytest.mark.parametrize(("name", "method"), BY_METHOD)
 @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), 1e300, 0.0])
-def test_padding_adds_exactly_zero_whatever_it_holds(name, way, rubbish):
+def test_padding_adds_exactly_zero_whatever_it_holds(name, method, rubbish):
     case = CASES[name]
-    net = net_of(case, way=way)
+    net = net_of(case, grad_method=method)
     weights, x, y, valid, masks = stack(case, net, torch.float64)
     clip = torch.tensor([1.0, 0.5])
     clean = net.clipped_sums(weights, x, y, valid, clip, masks)
@@ -147,12 +149,12 @@ def test_padding_adds_exactly_zero_whatever_it_holds(name, way, rubbish):
     assert torch.equal(nobody, torch.zeros_like(nobody))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["mlp", "conv2d", "group norm", "layer norm"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_record_that_is_not_finite_adds_exactly_zero(name, way, value):
+def test_a_record_that_is_not_finite_adds_exactly_zero(name, method, value):
     case = CASES[name]
-    net = net_of(case, way=way)
+    net = net_of(case, grad_method=method)
     weights, x, y, valid, masks = stack(case, net, torch.float64)
     x[0, 2].flatten()[3] = value
     clip = torch.tensor([1.0, 0.5])
@@ -163,10 +165,10 @@ def test_a_record_that_is_not_finite_adds_exactly_zero(name, way, value):
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_weights_that_are_not_finite_leave_nothing(way):
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_that_are_not_finite_leave_nothing(method):
     case = CASES["mlp"]
-    net = net_of(case, way=way)
+    net = net_of(case, grad_method=method)
     weights, x, y, valid, masks = stack(case, net, torch.float64)
     weights[0, 5] = float("nan")
     sums = net.clipped_sums(weights, x, y, valid, torch.tensor([1.0, 1.0]), masks)
@@ -254,8 +256,8 @@ def test_a_large_net_without_rules_goes_record_by_record_on_a_cpu():
             return x @ (self.weight * self.gain.unsqueeze(1)).T
 
     module, x, y = Gain(), torch.randn(3, 2**16, dtype=torch.float64), torch.tensor([0, 1, 1])
-    chosen, mapped = (Net(module, losses.classes, x, y, torch.float64, way=way) for way in (None, "general"))
-    assert chosen.way == "loop"
+    chosen, mapped = (Net(module, losses.classes, x, y, torch.float64, grad_method=method) for method in (None, "vmap"))
+    assert chosen.grad_method == "loop"
     valid, clip = torch.tensor([[True, False, True]]), torch.tensor([0.1]).double()
     sums = [net.clipped_sums(net.initial()[None], x[None], y[None], valid, clip, {}) for net in (chosen, mapped)]
     torch.testing.assert_close(*sums, rtol=1e-10, atol=1e-12)

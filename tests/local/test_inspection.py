@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from prifedsync.local import Net, losses
-from prifedsync.local.inspection import check_every_record
+from prifedsync.local.net.inspection import check_every_record
 from prifedsync.values import BadValue
 
 from .zoo import CLASSES, Tokens
@@ -238,7 +238,7 @@ def test_frozen_statistics_stay_as_they_are(layer):
 
 def test_normalisation_within_a_record_is_let_in():
     module = nn.Sequential(nn.InstanceNorm1d(3), nn.Flatten(), nn.Linear(12, CLASSES))
-    assert Net(module, losses.classes, torch.randn(5, 3, 4), torch.arange(5), torch.float32).way == "layers"
+    assert Net(module, losses.classes, torch.randn(5, 3, 4), torch.arange(5), torch.float32).grad_method == "bookkeeping"
 
 
 def test_parts_that_do_not_take_part():
@@ -257,5 +257,5 @@ def test_parts_that_do_not_take_part():
 
 def test_a_way_that_was_asked_for_and_is_wrong_is_refused():
     tied = forward_of(lambda m, x: m.head(x) @ m.head.weight @ x.mean(1, keepdim=True).new_ones(6, CLASSES))
-    with pytest.raises(BadValue, match=r"has no way to per-record gradients: head.weight is used 2 times"):
-        Net(tied, losses.classes, torch.randn(5, 6), torch.arange(5), torch.float32, way="layers")
+    with pytest.raises(BadValue, match=r"has no method for per-sample gradients: head.weight is used 2 times"):
+        Net(tied, losses.classes, torch.randn(5, 6), torch.arange(5), torch.float32, grad_method="bookkeeping")

@@ -13,12 +13,12 @@ CLASSES, TOKENS = 5, 9
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the shape of one record (None: seven tokens), the kind of target, and the way its gradients are taken."""
+    """A model, the shape of one record (None: seven tokens), the kind of target, and the method for its gradients."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...] | None = (1, 4, 4)
     task: str = "classes"
-    way: str = "layers"
+    grad_method: str = "bookkeeping"
 
     def module(self, seed=7):
         with torch.random.fork_rng():
@@ -249,12 +249,12 @@ CASES = {
     "layer norm": Case(lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(16), nn.Linear(16, CLASSES))),
     "frozen extractor": Case(frozen_extractor),
     "partly frozen": Case(partly_frozen),
-    "bare parameter": Case(Bare, way="general"),
-    "tied": Case(Tied, None, way="general"),
-    "used directly": Case(lambda: Tied(direct=True), None, way="general"),
-    "called twice": Case(Twice, way="general"),
-    "hidden use": Case(HiddenUse, way="general"),
-    "time first": Case(TimeFirst, way="general"),
-    "recurrent": Case(Recurrent, None, way="loop"),
-    "branching": Case(Branching, way="loop"),
+    "bare parameter": Case(Bare, grad_method="vmap"),
+    "tied": Case(Tied, None, grad_method="vmap"),
+    "used directly": Case(lambda: Tied(direct=True), None, grad_method="vmap"),
+    "called twice": Case(Twice, grad_method="vmap"),
+    "hidden use": Case(HiddenUse, grad_method="vmap"),
+    "time first": Case(TimeFirst, grad_method="vmap"),
+    "recurrent": Case(Recurrent, None, grad_method="loop"),
+    "branching": Case(Branching, grad_method="loop"),
 }

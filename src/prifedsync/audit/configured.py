@@ -58,6 +58,7 @@ def audit_config(config: Config) -> StepAudit:
         dtype=prepared.net.dtype,
         device=prepared.net.device,
         arithmetic=prepared.net.arithmetic,
+        layer_rules=prepared.net.bookkeeping.own_rules,
         engine=ENGINES[config.performance.engine],
         neighbours=Neighbours(config.privacy.neighbours),
         augment=config.local.augment,

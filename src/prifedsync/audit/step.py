@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort, Vectorised
 from ..fdp import Neighbours
-from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
+from ..local import Arithmetic, Draws, GradMethod, LayerRules, Net, Optimiser, SystemDraws
 from ..local.net import Loss
-from ..local.programs import Way
 from ..values import BadValue
 from .batches import check_batches
 from .check import StepAudit
@@ -37,22 +36,24 @@ SAMPLES = 60_000  # pieces of noise: a standard deviation is then known to two p
 def audit_step(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, optimiser: Optimiser,
     mechanism: NoisySteps | OutputPerturbation, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
-    engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE, way: Way | None = None,
-    arithmetic: Arithmetic | None = None, augment: str = "none",
+    engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE,
+    grad_method: GradMethod | None = None, arithmetic: Arithmetic | None = None,
+    layer_rules: LayerRules | None = None, augment: str = "none",
     draws: Draws | None = None, samples: int = SAMPLES,
 ) -> StepAudit:  # fmt: skip
     """Measure sensitivity, noise, batches and counts of one step; a right engine fails in less than one case of a million.
 
     x, y      a few example records; they are twisted, repeated and given to made-up clients
     mechanism what is planned; its records and batch give the rate, the clients of the audit are smaller
-    way       force one of the ways to per-record gradients
+    grad_method  force one method for per-sample gradients
     arithmetic  of products: "float32" or "float64", by dtype, unless given
+    layer_rules  your own layer rules, by module class
     augment   how records are augmented in a step
     draws     where random numbers come from: secret ones under a fresh key unless given
     """
     if len(x) < 1 or len(x) != len(y):
         raise BadValue("records", len(x), f"with {len(y)} targets", "give a few example records, each with its target")
-    net = Net(module, loss, x, y, dtype, device, way, arithmetic)
+    net = Net(module, loss, x, y, dtype, device, grad_method, arithmetic, layer_rules)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
     if isinstance(mechanism, OutputPerturbation):
         parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))

@@ -134,7 +134,9 @@ def transparent_net(like: Net, width: int) -> Net:
     """
     with torch.random.fork_rng(devices=[]):  # leaves the caller's random state as it is
         module = nn.Linear(width, 1, bias=False)
-    return Net(module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.way, like.arithmetic)
+    return Net(
+        module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.grad_method, like.arithmetic
+    )
 
 
 def far_below(clip: float, count: int) -> Tensor:

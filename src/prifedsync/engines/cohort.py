@@ -313,6 +313,7 @@ class Cohort(ABC):
                 with torch.no_grad():
                     probed.append(self.net.outputs(weights, x))
                 probed += [self.net.one_record(weights, *one, {}) for one in zip(x.split(1), y.split(1), strict=True)]
+                probed += self.net.by_own_rules(weights, x, y)
         return probed
 
     @cached_property
@@ -320,7 +321,7 @@ class Cohort(ABC):
         """Of all that must stay the same while a run lasts."""
         drawn = "device" if self.streams else "host"  # other noise under the same key
         augmented = self.records.augmented
-        how = (type(self).__name__, self.net.arithmetic, self.net.way, drawn, VERSION, augmented, self.slots)
+        how = (type(self).__name__, self.net.arithmetic, self.net.grad_method, drawn, VERSION, augmented, self.slots)
         state = {**dict(self.net.module.named_parameters()), **dict(self.net.module.named_buffers())}
         given = self.net.names, self.net.dropouts
         fixed = [value for name, value in sorted(state.items()) if not any(name in names for names in given)]

@@ -127,7 +127,7 @@ class Scorer:
 
         On a GPU convolutions go one after another: the library's kernels for one model are a lot faster than its kernels
         for many, and the host queues them while the round's steps are still running."""
-        if self.net.way == "loop" or (self.net.device.type == "cuda" and self.net.convolves):
+        if self.net.grad_method == "loop" or (self.net.device.type == "cuda" and self.net.convolves):
             return False
         start = self.net.initial()
         spread = torch.randn(2, len(start), generator=torch.Generator().manual_seed(0), dtype=start.dtype)

@@ -16,8 +16,8 @@ from ..local.device.batches import BatchSpec
 from ..local.device.stack import Stack, capacity_of
 from ..local.device.streams import Streams
 from ..local.job import Part, column
-from ..local.margins import sums_in
-from ..local.programs import Program
+from ..local.net.precision import sums_in
+from ..local.net.programs import Program
 from ..local.step import LocalState
 from ..rules import Steps
 from .cohort import Cohort
@@ -116,7 +116,7 @@ class Vectorised(Cohort):
         """How the sums of so many clients of a kind are taken; all of it follows from public numbers."""
         shape = self._shape(kind)
         if not phase.noisy:  # nothing is clipped
-            return Program(self.net.way, shape.width, shape.sums)
+            return Program(self.net.grad_method, shape.width, shape.sums)
         return self.net.program(clients, shape.width, shape.sums)
 
     def _shape(self, kind: tuple[object, ...]) -> Shape:
@@ -156,7 +156,7 @@ class Vectorised(Cohort):
             capacity = capacity_of(len(jobs), self.performance.share, min(limit, len(jobs)))
             phase = jobs[0].phase(part)
             program = self._program_of(kind, capacity, phase)
-            by_loop = program.way == "loop"
+            by_loop = program.grad_method == "loop"
             replays = self.performance.compile != "off" and not by_loop and self.net.device.type == "cuda"
             rule = self.rule.steps if part == "upload" else self.rule.kept
             assert rule is not None
@@ -174,7 +174,7 @@ class Vectorised(Cohort):
 
     def worth_compiling(self) -> bool:
         """Whether what is planned wins the compiler's time back; the same answer on every machine."""
-        if not self.streams or self.net.way == "loop":  # a loop over records cannot be traced: it depends on them
+        if not self.streams or self.net.grad_method == "loop":  # a loop over records cannot be traced: it depends on them
             return False
         if self.performance.compile != "auto":
             return self.performance.compile == "on"

@@ -15,7 +15,7 @@ from scipy import stats
 from ..accounting import Sampling
 from ..local import Job
 from ..local.batches import expected_size
-from ..local.programs import ROWS
+from ..local.net.programs import ROWS
 
 PIECE_COST = 4  # what a piece costs besides its rows, in rows
 MANY_PIECES = 8  # where the last piece hardly matters, and as many rows are taken at once as may be

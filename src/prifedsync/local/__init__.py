@@ -1,21 +1,25 @@
-"""Local private training: draws, batches, per-record clipping, noise, optimisers, output perturbation."""
+"""Local private training: draws, batches, per-sample clipping, noise, optimisers, output perturbation."""
 
 from .batches import UnnoisedSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
-from .margins import CLIP_MARGIN, Arithmetic
-from .net import Net
+from .net import CLIP_MARGIN, Arithmetic, GradMethod, LayerRule, LayerRules, Net, Outer, Program
 from .optimisers import Optimiser, Schedule
 
 __all__ = [
     "CLIP_MARGIN",
     "Arithmetic",
     "Draws",
+    "GradMethod",
     "Job",
     "Key",
+    "LayerRule",
+    "LayerRules",
     "Net",
     "Optimiser",
+    "Outer",
     "Phase",
+    "Program",
     "RecordedDraws",
     "Schedule",
     "SeededDraws",

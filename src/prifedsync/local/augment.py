@@ -1,7 +1,7 @@
-"""Crops and mirror images of a batch's records, drawn anew in every step.
+"""Data augmentation: random crops and horizontal flips of a batch's records, drawn anew in every step.
 
-A record is changed before its gradient is taken and has one version in a step, so it still has one gradient, clipped as
-any other: its change is a function of a draw and of the record alone, and the guarantee is what it was.
+A record is augmented before its gradient is computed, once in a step, so it still has one clipped gradient. The augmented
+record is a function of the record and of a random draw alone, so the guarantee does not change.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from torch import Tensor
 
 from ..values import BadValue
 
-PADDING = 4  # pixels that an image may move each way
-CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # of the move down, the move right, and mirrored or not
+PADDING = 4  # an image may move by so many pixels in each direction
+CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # how many values the move down, the move right and the flip have
 
 
-def moves_from_uniforms(lots: Tensor) -> Tensor:
-    """Lots in (0, 1) [..., 3] as moves, int64 [..., 3]."""
-    return (lots * lots.new_tensor(CHOICES)).long()
+def moves_from_uniforms(uniforms: Tensor) -> Tensor:
+    """Uniform draws in (0, 1) [..., 3] as moves, int64 [..., 3]."""
+    return (uniforms * uniforms.new_tensor(CHOICES)).long()
 
 
 def moves_from_words(words: Tensor) -> Tensor:
-    """Words of 32 bits, int32 [..., 3], as moves, int64 [..., 3]."""
+    """Random words of 32 bits, int32 [..., 3], as moves, int64 [..., 3]."""
     return (words.long() & 0xFFFFFFFF) * torch.tensor(CHOICES, device=words.device) >> 32
 
 
 def crop_flip(x: Tensor, moves: Tensor) -> Tensor:
-    """Images [..., channels, height, width], each moved and perhaps mirrored; what comes in from outside is zero."""
-    images, moves = x.flatten(0, -4), moves.reshape(-1, 3)
+    """Images [..., channels, height, width], each moved and perhaps flipped; pixels from outside the image are zero."""
+    images = x.flatten(0, -4)
+    moves = moves.reshape(-1, 3)
     height, width = x.shape[-2:]
     down, right, mirrored = (move.unsqueeze(1) for move in moves.unbind(1))
     across = torch.arange(width, device=x.device)
@@ -46,7 +47,7 @@ def _within(places: Tensor, size: int) -> Tensor:
 
 
 def check(augment: str, shape: Sequence[int], tokens: bool) -> None:
-    """Refuse records that are no images."""
+    """Refuse records that are not images."""
     if augment != "none" and (len(shape) != 3 or tokens):
         rule = f"needs images (channels, height, width), and these records have shape {tuple(shape)}"
         raise BadValue("local.augment", augment, rule, 'set it to "none", and leave model.features out for images')

@@ -46,7 +46,7 @@ def choose(steps: NoisySteps | UnnoisedSteps, present: int, client: str, round: 
     """
     if steps.rate >= 1:
         return torch.arange(present)
-    lots = draws.uniform(Key(client, round, step, "batch"), present)
+    uniforms = draws.uniform(Key(client, round, step, "batch"), present)
     if steps.sampling is Sampling.POISSON:
-        return torch.nonzero(lots < steps.rate).flatten()
-    return torch.sort(torch.argsort(lots)[: steps.batch]).values
+        return torch.nonzero(uniforms < steps.rate).flatten()
+    return torch.sort(torch.argsort(uniforms)[: steps.batch]).values

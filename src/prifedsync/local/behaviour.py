@@ -1,9 +1,9 @@
 """A digest of what a module computes besides its weights: its code, and everything its code reads.
 
-Two modules of the same shapes may compute different gradients: another forward, another attribute, another value in a
-closure or in a global variable. All of these are part of the digest, and it is the same in every process. Code of the
-user's is followed through functions, classes, closures and globals. Code of an installed package is named by package,
-version and file; torch's own, Python's and this package's by name.
+Two modules with parameters of the same shapes may compute different gradients: their forward, an attribute, a value in a
+closure or a global variable may differ. All of these are part of the digest, which is the same in every process. The user's
+code is followed through functions, classes, closures and globals. Code of an installed package is identified by package,
+version and file. Code of torch, Python and this package is identified by name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from . import digests
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size)
-TRUSTED = ("torch", "prifedsync", "builtins")  # bound elsewhere, by version or by source
-UNSTABLE = {  # entries of a class that say nothing about what it computes
+TRUSTED = ("torch", "prifedsync", "builtins")  # identified elsewhere, by version or by source
+UNSTABLE = {  # entries of a class that do not affect what it computes
     "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__",
     "__static_attributes__", "_abc_impl",
 }  # fmt: skip
@@ -41,11 +41,11 @@ def of(*values: object) -> bytes:
 
 
 class _Digests:
-    """Digests of values by their content. Two references to one value and two equal values are the same."""
+    """Digests of values by their content: two references to one value and two equal values have the same digest."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, bytes]] = {}  # holds the value too, so that its id stays its own
-        self._open: dict[int, int] = {}  # values on the way to the present one, by their depth
+        self._known: dict[int, tuple[object, bytes]] = {}  # keeps the value alive, so that its id is not reused
+        self._open: dict[int, int] = {}  # values that contain the current one → their depth
 
     def of(self, value: object) -> bytes:
         if isinstance(value, PLAIN):
@@ -55,10 +55,10 @@ class _Digests:
         if id(value) in self._open:
             return digests.of(["cycle", str(len(self._open) - self._open[id(value)])])
         self._open[id(value)] = len(self._open)
-        found = digests.of(self._parts(value))
+        digest = digests.of(self._parts(value))
         del self._open[id(value)]
-        self._known[id(value)] = value, found
-        return found
+        self._known[id(value)] = value, digest
+        return digest
 
     def _parts(self, value: Any) -> Iterator[Tensor | bytes | str]:
         for kind, parts in _KINDS:
@@ -72,7 +72,7 @@ class _Digests:
     def _tensor(self, value: Tensor) -> Iterator[Tensor | str]:
         if isinstance(value, (nn.UninitializedParameter, nn.UninitializedBuffer)):
             yield "no shape yet"
-        elif isinstance(value, nn.Parameter):  # weights are bound by themselves
+        elif isinstance(value, nn.Parameter):  # its values are digested elsewhere
             yield f"parameter {tuple(value.shape)} {value.dtype} {value.requires_grad}"
         else:
             yield "tensor on meta" if value.is_meta else value
@@ -168,11 +168,11 @@ class _Digests:
             if name == "training":  # decided by the engine
                 continue
             yield name
-            # hooks are numbered in the order in which a process made them
+            # hook ids count all hooks of the process, so they are left out
             yield self.of(list(item.values()) if "hook" in name and isinstance(item, dict) else item)
 
     def _object(self, value: Any) -> Iterator[bytes | str]:
-        """Any other value: all it holds if its class is the user's, else only numbers and text."""
+        """Any other value: all its attributes if its class is the user's, otherwise only numbers and text."""
         yield "object"
         yield self.of(type(value))
         foreign = _is_installed(type(value).__module__)
@@ -230,7 +230,7 @@ def _named(value: Any) -> Iterator[bytes | str]:
 
 @functools.cache
 def _file(package: str) -> bytes:
-    """The digest of a module's source file; of nothing where there is none."""
+    """The digest of a module's source file; the empty digest if there is no file."""
     path = getattr(sys.modules.get(package), "__file__", None)
     return digests.of([Path(path).read_bytes()] if path and Path(path).is_file() else [])
 

@@ -1,10 +1,10 @@
-"""Digests of tensors: what a key is bound to, and what a resumed run is compared with.
+"""Digests of tensors: keys are derived from them, and a resumed run is compared by them.
 
-On the host a digest is BLAKE2b. On a device copying the weights to the host in every round would take longer than hashing
-them, so there the device computes a keyed multilinear hash (Lemire and Kaser 2014, "Strongly universal string hashing is
-fast"): over blocks of words x, k_0 + Σ k_i·x_i mod 2^64, of which the high 32 bits are kept. The words k_i come from a
-stream of the run's secret. Two vectors that differ have the same ROWS values of a block with chance 2^(−32·ROWS), and
-nobody sees those values: they only enter the derivation of keys.
+On the host a digest is BLAKE2b. On a GPU, copying the weights to the host in every round would take longer than hashing
+them. So the GPU computes a keyed multilinear hash (Lemire and Kaser 2014, "Strongly universal string hashing is fast"):
+k_0 + Σ k_i·x_i mod 2^64 over each block of words x, of which the high 32 bits are kept. The words k_i come from a stream of
+the run's secret. Two vectors that differ have the same ROWS values for a block with probability 2^(−32·ROWS). These values
+stay secret: they only enter the derivation of keys.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SIZE = 32  # bytes
 PIECE = 2**22  # entries that are copied to the host at once
 BLOCK = 2**14  # words that share one sum
 ROWS = 4  # independent sums of a block
-AT_ONCE = 2**9  # blocks whose products are written down together
+AT_ONCE = 2**9  # blocks whose products are held in memory together
 
 
 def of(parts: Iterable[Tensor | bytes | str]) -> bytes:
-    """The digest of a sequence of tensors, bytes and text; no other sequence has the same one."""
+    """The digest of a sequence of tensors, bytes and text; different sequences have different digests."""
     digest = hashlib.blake2b(digest_size=SIZE)
     for part in parts:
         if isinstance(part, Tensor):

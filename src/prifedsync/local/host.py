@@ -20,7 +20,7 @@ from .draws import Key
 from .job import Part, Phase, column
 from .net import Net
 from .optimisers import Stacked
-from .programs import Program
+from .net.programs import Program
 from .step import Gradient, LocalState
 
 

@@ -1,6 +1,7 @@
 """Nets, and fixed features that are computed from each record before training."""
 
 from .features import features
+from .layer_rules import layer_rules
 from .nets import build
 
-__all__ = ["build", "features"]
+__all__ = ["build", "features", "layer_rules"]

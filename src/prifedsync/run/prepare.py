@@ -24,7 +24,7 @@ from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
 from ..local import Arithmetic, Draws, Job, Net, losses
-from ..local.inspection import check_every_record
+from ..local.net.inspection import check_every_record
 from ..metrics import LOWER_IS_BETTER
 from ..planning import jobs_of, participation_of, rule_of
 from ..record import Score

@@ -20,7 +20,8 @@ from scipy import stats
 from torch import Tensor
 
 from ...rules import Steps
-from .. import invariance, noise, step
+from .. import noise, step
+from ..net import invariance
 from ..augment import CHOICES, crop_flip, moves_from_words
 from ..batches import expected_size
 from ..client import Client
@@ -29,7 +30,7 @@ from ..job import Job, Phase
 from ..net import Net
 from ..noise import DeviceNoise
 from ..optimisers import Optimiser, Stacked
-from ..programs import Program
+from ..net.programs import Program
 from ..step import LocalState
 from . import streams
 from .batches import Batches, BatchSpec, BatchTensors, choose
@@ -119,7 +120,7 @@ class Stack:
                 if not self.at_once:
                     # on zeros: every round begins anew
                     self._update = compiled(self._updated, torch.zeros_like(self.weights), *self._update_arguments())
-        if self.private and program.way != "loop" and (compiles or net.device.type == "cuda"):
+        if self.private and program.grad_method != "loop" and (compiles or net.device.type == "cuda"):
             self._choose_invariant(compiles)
 
     # ------------------------------------------------------------------ a round
@@ -301,7 +302,7 @@ class Stack:
             return
         self._sums = self._sums_of
         if not self._treats_rows_alike():
-            self.program = self.program._replace(way="loop")
+            self.program = self.program._replace(grad_method="loop")
             self.replays = False
 
     def _treats_rows_alike(self) -> bool:
