@@ -1,4 +1,4 @@
-"""The slow twin that tests trust: one client, one record at a time, plain loops, torch.optim."""
+"""The slow twin that tests trust: one client, one record at a time, plain loops, torch.optim where it has the optimiser."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..local import Job, Key, noise
+from ..local import Key, noise
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
+from ..local.optimisers import single
 from .cohort import Cohort, LocalState, Part
-
-NAMES = {  # our slots in torch.optim's words
-    "velocity": "momentum_buffer",
-    "mean": "exp_avg",
-    ("adam", "square"): "exp_avg_sq",
-    ("adagrad", "square"): "sum",
-    ("rmsprop", "square"): "square_avg",
-}
 
 
 class Reference(Cohort):
@@ -28,23 +21,21 @@ class Reference(Cohort):
         (i,) = group
         job, rule, strength = self.jobs[i], self._part(part), self.numbers(group).strength
         phase, seen = (job.upload, self.steps[i]) if part == "upload" else (job.kept, self.kept_seen[i])
-        weights, anchor, share = torch.nn.Parameter(begun.weights[0].clone()), begun.anchor, begun.share
-        optimiser = _optimiser(job, weights, self.taken[i] - 1)
-        if seen:
-            _fill(optimiser, job, weights, slots, seen)
+        anchor, share = begun.anchor, begun.share
+        kept = {name: slots[name][0] for name in job.optimiser.slots}
+        optimiser = single(job.optimiser, self.taken[i] - 1, begun.weights[0], kept, seen)
         iterates = []
         for step in range(phase.steps):
-            before = weights.detach()[None].clone()
+            before = optimiser.weights[None]
             noisy = self.gradient(round, phase.first + step, i, rule.point(before, anchor, share)[0], phase.noisy)[None]
             pull = rule.pull(before, anchor, strength)
-            weights.grad = (rule.through(noisy, share) + (0 if pull is None else pull))[0]
-            optimiser.step()
+            optimiser.step((rule.through(noisy, share) + (0 if pull is None else pull))[0])
             share = rule.adapted(share, noisy, before, anchor)
-            iterates.append(weights.detach().clone())
+            iterates.append(optimiser.weights)
             if rule.every and len(iterates) % rule.every == 0:
                 anchor = rule.moved(anchor, iterates[-1][None])
-        for name in job.optimiser.slots:
-            slots[name][0] = optimiser.state[weights][_theirs(job, name)]
+        for name, vector in optimiser.slots.items():
+            slots[name][0] = vector
         last = iterates[phase.averaged_from :]
         return LocalState((sum(last[1:], last[0]) / len(last))[None], anchor, share)
 
@@ -75,30 +66,3 @@ class Reference(Cohort):
             elif math.isfinite(size):
                 total += v / max(1.0, size / job.noisy.clip_norm)
         return total
-
-
-def _optimiser(job: Job, weights: torch.nn.Parameter, taken: int) -> torch.optim.Optimizer:
-    o = job.optimiser
-    rate = o.learning_rate * o.schedule.at(taken)
-    if o.name in ("sgd", "momentum"):
-        momentum = o.momentum if o.name == "momentum" else 0.0
-        return torch.optim.SGD([weights], lr=rate, momentum=momentum, weight_decay=o.weight_decay)
-    if o.name == "adam":
-        return torch.optim.Adam([weights], lr=rate, betas=o.betas, eps=o.stability, weight_decay=o.weight_decay)
-    if o.name == "adagrad":
-        return torch.optim.Adagrad([weights], lr=rate, eps=o.stability, weight_decay=o.weight_decay)
-    return torch.optim.RMSprop([weights], lr=rate, alpha=o.decay, eps=o.stability, weight_decay=o.weight_decay)
-
-
-def _fill(
-    optimiser: torch.optim.Optimizer, job: Job, weights: torch.nn.Parameter, slots: dict[str, Tensor], steps: int
-) -> None:
-    """Give torch.optim the state the client carried."""
-    state = optimiser.state[weights]
-    state["step"] = torch.tensor(float(steps))
-    for name in job.optimiser.slots:
-        state[_theirs(job, name)] = slots[name][0].clone()
-
-
-def _theirs(job: Job, name: str) -> str:
-    return NAMES.get((job.optimiser.name, name)) or NAMES[name]

@@ -5,7 +5,7 @@ from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
 from .margins import CLIP_MARGIN, Arithmetic
 from .net import Net
-from .optimisers import Optimiser, Schedule
+from .optimisers import Optimiser, Schedule, Update
 
 __all__ = [
     "CLIP_MARGIN",
@@ -21,4 +21,5 @@ __all__ = [
     "SeededDraws",
     "SystemDraws",
     "UnnoisedSteps",
+    "Update",
 ]
