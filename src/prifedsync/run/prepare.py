@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +20,11 @@ from ..data import Client, Federation, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
-from ..local import Arithmetic, Draws, Job, Net, losses
+from ..local import Arithmetic, Draws, Job, Net, Update, behaviour, losses
 from ..local.inspection import check_every_record
-from ..metrics import LOWER_IS_BETTER
-from ..planning import jobs_of, participation_of, rule_of
+from ..local.optimisers import checked
+from ..metrics import METRICS, Metric, metric_of
+from ..planning import GIVEN_OPTIMISER, jobs_of, participation_of, rule_of
 from ..record import (
     Score,
 )
@@ -47,12 +48,17 @@ class Prepared:
     net: Net
     jobs: tuple[Job, ...]
     rule: Rule
-    metric: str
+    scored_by: Metric
+    optimiser: Update | None = None  # where it was given from Python
+
+    @property
+    def metric(self) -> str:
+        return self.scored_by.name
 
     @cached_property
     def scorer(self) -> Scorer:
         tests = [(client.test.x, client.test.y) for client in self.federation.clients]
-        return Scorer(self.net, tests, self.metric, self.config.seed)
+        return Scorer(self.net, tests, self.scored_by, self.config.seed)
 
     @property
     def plans(self) -> list[PrivacyPlan]:
@@ -69,7 +75,7 @@ class Prepared:
 
     def under(self, config: Config) -> Prepared:
         """The same records and net under another config."""
-        jobs = jobs_of(config, self.federation, self.net.margin_for)
+        jobs = jobs_of(config, self.federation, self.net.margin_for, optimiser=self.optimiser)
         return replace(self, config=config, jobs=tuple(jobs), rule=rule_of(config))
 
     def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
@@ -84,7 +90,11 @@ class Prepared:
         return ENGINES[how.engine](
             self.net, self.jobs, records, self.rule, draws, pushes=self.config.rule.delivery == "push",
             augment=self.config.local.augment, performance=performance, folder=folder, config=self._fixed_fields(),
-            bound_to={"task": [repr(self.federation.task), self.metric], "test records": tests},
+            bound_to={
+                "task": [repr(self.federation.task), self.metric],
+                "metric": [behaviour.of(self.scored_by.of).hex()],
+                "test records": tests,
+            },
         )  # fmt: skip
 
     def _fixed_fields(self) -> dict[str, Any]:
@@ -96,7 +106,7 @@ class Prepared:
         return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
 
     def score(self, values: list[float | None]) -> Score:
-        return Score.over(values, self.metric in LOWER_IS_BETTER)
+        return Score.over(values, self.scored_by.lower_is_better)
 
 
 def prepare(
@@ -104,6 +114,8 @@ def prepare(
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
     watch: Watch = lambda event: None,
+    metric: Metric | Callable[..., Any] | None = None,
+    optimiser: Update | type[Update] | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained."""
     rule = rule_of(config)
@@ -117,9 +129,8 @@ def prepare(
     else:
         federation = data.load(config.data, config.seed)
     federation = _with_features(federation, config.model.features)
-    metric = config.metric
-    if metric == "auto":
-        metric = "rmse" if federation.task.kind == "regression" else "accuracy"
+    update = None if optimiser is None else checked("optimiser", GIVEN_OPTIMISER, optimiser)
+    scored_by = metric_of(config.metric, federation.task.kind, metric)
     if model is None:
         if federation.tokens and ":" not in config.model.name:
             raise BadValue(
@@ -134,13 +145,19 @@ def prepare(
     dtype = torch.float64 if arithmetic == "float64" else torch.float32
     net = Net(model, losses.BY_TASK[federation.task.kind], x, y, dtype, device, arithmetic=arithmetic)
     _check_every_record(federation, model, net)
-    if metric == "auc" and federation.task.outputs > 2:
-        raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
+    scored_by.check(federation.task.kind, federation.task.outputs)
     total = len(federation.clients)
-    jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+
+    def told(done: int) -> None:
+        watch(Working("planning clients", done, total))
+
+    jobs = jobs_of(config, federation, net.margin_for, told, update)
     for job in jobs:
         job.check_spread(net.arithmetic)
-    return Prepared(config, federation, model, net, tuple(jobs), rule, metric)
+    prepared = Prepared(config, federation, model, net, tuple(jobs), rule, scored_by, update)
+    if scored_by not in METRICS.values():
+        prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
+    return prepared
 
 
 def _check_every_record(federation: Federation, model: nn.Module, net: Net) -> None:
