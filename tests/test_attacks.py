@@ -11,9 +11,9 @@ from torch import nn
 import prifedsync
 from prifedsync import run
 from prifedsync.config import load
-from prifedsync.engines import scoring
 from prifedsync.local import Key, Net, SeededDraws, losses
 from prifedsync.local.draws import BLOCK
+from prifedsync.metrics import METRICS, scores
 from prifedsync.run.checkpoint import Checkpoint
 from prifedsync.values import BadValue
 
@@ -237,7 +237,7 @@ def test_scores_of_two_outputs_are_those_of_one():
     outputs, y = torch.randn(50, 2), torch.randint(0, 2, (50,))
     one = (outputs[:, 1] - outputs[:, 0])[:, None]
     for metric in ("auc", "f1", "accuracy"):
-        found = [scoring.scores(metric, *given, [50]).item() for given in ((outputs, y), (one, y.float()))]
+        found = [scores(METRICS[metric], *given, [50]).item() for given in ((outputs, y), (one, y.float()))]
         assert found[0] == pytest.approx(found[1])
 
 

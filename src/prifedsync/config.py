@@ -34,13 +34,13 @@ PUBLIC = (*EMBEDDED, "mnist", "fashion-mnist", "cifar10")  # sources that a simu
 DEEPEST = 20  # levels of tables and lists in a config; four are in use
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
 
-Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"]
+Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"] | str  # or "module:name"
 Sampling = Literal["poisson", "fixed"]
 Batch = int | Literal["full"]
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Compared = Literal["alone", "non-private"]
-Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"]
+Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"] | str  # or "module:name"
 
 
 def _field(
@@ -325,7 +325,7 @@ def _check(config: Config) -> None:
     for name, (low, high) in data.ranges.items():
         if low >= high:
             raise BadValue(f"data.ranges.{_key(name)}", [low, high], "must be a lower and a higher end")
-    if config.metric != "auto" and (config.metric == "rmse") != (data.task == "regression"):
+    if config.metric != "auto" and ":" not in config.metric and (config.metric == "rmse") != (data.task == "regression"):
         raise BadValue("metric", config.metric, f"does not go with data.task = {data.task}", 'metric = "auto" chooses')
 
 

@@ -1,12 +1,58 @@
-"""How good answers are: accuracy, AUC, F1, root mean squared error."""
+"""How good answers are: accuracy, AUC, F1, root mean squared error, and metrics of the user's own.
+
+Outputs are [N, outputs] of a model, y [N] the labels. A metric of one's own is a function of the two that returns a number,
+or None where the score is undefined; `Metric` says more about it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from . import named
+from .values import BadValue
+
+ANY_TASK = ("classes", "binary", "regression")
+LABELS = ("classes", "binary")
+GIVEN_METRIC = "python:metric"  # the config's metric where it was given from Python
+RETURNS = "return a number, or None where the score is undefined"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One way to score answers.
+
+    Where `mean` is set, `of` gives one value for each record, [N] on the device of the outputs. The score is their mean, or
+    its square root. Otherwise `of` gives the score of all records, which it gets on the CPU.
+    """
+
+    name: str
+    of: Callable[[Tensor, Tensor], Any]
+    mean: bool = False
+    root: bool = False
+    lower_is_better: bool = False
+    tasks: tuple[str, ...] = ANY_TASK
+    two_classes: bool = False  # whether it is undefined for more
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Any:
+        """What `of` says; so that a config can name a metric as it names a function."""
+        return self.of(outputs, y)
+
+    def check(self, task: str, outputs: int) -> None:
+        """Refuse a metric that is not for this task."""
+        if task not in self.tasks:
+            raise BadValue("metric", self.name, f"does not go with data.task = {task}", 'metric = "auto" chooses')
+        if self.two_classes and outputs > 2:
+            raise BadValue("metric", self.name, f"needs two classes, not {outputs}", "use accuracy or f1")
+
+
+# ---------------------------------------------------------------------- the built-in ones
 
 
 def right(outputs: Tensor, y: Tensor) -> Tensor:
@@ -20,13 +66,19 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def auc(outputs: Tensor, y: Tensor) -> float | None:
-    """Area under the curve of a binary score; undefined where a class is absent."""
-    score, positive = _one_score(outputs, y).double(), y > 0.5
-    ups, downs = int(positive.sum()), int((~positive).sum())
+    """Area under the ROC curve of a binary score; undefined where a class is absent.
+
+    It is the share of pairs of a positive and a negative record in which the positive one has the higher score; a tie
+    counts one half. Counted by ranks, where records of one score share their mean rank.
+    """
+    score = _one_score(outputs, y).double()
+    positive = y > 0.5
+    ups = int(positive.sum())
+    downs = len(positive) - ups
     if not ups or not downs:
         return None
     _, places, counts = torch.unique(score, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum(0) - (counts - 1).double() / 2)[places]  # ties share their mean rank
+    ranks = (counts.cumsum(0) - (counts - 1).double() / 2)[places]
     return float((ranks[positive].sum() - ups * (ups + 1) / 2) / (ups * downs))
 
 
@@ -52,22 +104,94 @@ def _f1(guessed: Tensor, true: Tensor) -> float | None:
     return 2 * int((guessed & true).sum()) / total if total else None
 
 
-MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"accuracy": right, "rmse": squared_error}
-OF_ALL_RECORDS: dict[str, Callable[[Tensor, Tensor], float | None]] = {"auc": auc, "f1": f1}
-LOWER_IS_BETTER = {"rmse"}
+ACCURACY = Metric(name="accuracy", of=right, mean=True, tasks=LABELS)
+AUC = Metric(name="auc", of=auc, tasks=LABELS, two_classes=True)
+F1 = Metric(name="f1", of=f1, tasks=LABELS)
+RMSE = Metric(name="rmse", of=squared_error, mean=True, root=True, lower_is_better=True, tasks=("regression",))
+METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in (ACCURACY, AUC, F1, RMSE)})
 
 
-def scores(metric: str, outputs: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
+# ---------------------------------------------------------------------- which one
+
+
+def metric_of(name: str, task: str, given: Metric | Callable[[Tensor, Tensor], Any] | None = None) -> Metric:
+    """The metric that the config names; `given`: the one that it calls "python:metric"."""
+    if given is not None and name != GIVEN_METRIC:
+        shown = _declared("metric", given).name
+        raise BadValue("metric", shown, f'is given from Python, and the config says "{name}"', "leave out one of the two")
+    if name == "auto":
+        return RMSE if task == "regression" else ACCURACY
+    if name in METRICS:
+        return METRICS[name]
+    if name != GIVEN_METRIC:
+        return _declared(name, named.function("metric", name))
+    if given is None:
+        raise BadValue("metric", name, "was given from Python when this run began", "give it again: metric=…")
+    return _declared(name, given)
+
+
+def _declared(name: str, given: Any) -> Metric:
+    """A metric as it is; a function as a metric of all records, for any task, of which more is better."""
+    if isinstance(given, Metric):
+        return given
+    if not callable(given):
+        raise BadValue("metric", name, f"must be a function or a Metric, and is a {type(given).__name__}", RETURNS)
+    return Metric(name=getattr(given, "__name__", type(given).__name__), of=given)
+
+
+# ---------------------------------------------------------------------- scores
+
+
+def scores(metric: Metric, outputs: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
     """One score for each run of `sizes` records: [C], NaN where there is nothing to score or a model that diverged.
 
     Means stay on their device, so that nobody waits for them; the others are taken on the CPU, run by run.
     """
     finite = torch.isfinite(outputs).reshape(len(y), -1).all(1)
-    if metric in MEANS:
+    if metric.mean:
         counts = torch.tensor(sizes).to(y.device, non_blocking=True)
-        values = torch.where(finite, MEANS[metric](outputs, y), math.nan)
+        values = torch.where(finite, _each(metric, outputs, y), math.nan)
         means = torch.segment_reduce(values, "sum", lengths=counts, unsafe=True) / counts  # unsafe: without a wait
-        return means.sqrt() if metric == "rmse" else means
+        return means.sqrt() if metric.root else means
     runs = zip(*(values.cpu().split(list(sizes)) for values in (outputs, y, finite)), strict=True)
-    found = [OF_ALL_RECORDS[metric](out, y) if len(y) and ok.all() else None for out, y, ok in runs]
-    return torch.tensor([math.nan if score is None else score for score in found], dtype=torch.float64)
+    found = [_of_all(metric, out, y) if len(y) and ok.all() else math.nan for out, y, ok in runs]
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _each(metric: Metric, outputs: Tensor, y: Tensor) -> Tensor:
+    """One value for each record, double."""
+    values = _asked(metric, outputs, y)
+    if not isinstance(values, Tensor) or values.shape != (len(y),):
+        shown = f"a tensor of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        rule = f"returned {shown} for {len(y)} records"
+        raise BadValue("metric", metric.name, rule, "return one number for each record, or leave `mean` out")
+    return values.double()
+
+
+def _of_all(metric: Metric, outputs: Tensor, y: Tensor) -> float:
+    """The score of these records; NaN where it is undefined."""
+    score = _asked(metric, outputs, y)
+    found = math.nan if score is None else _number(score)
+    if found is None:
+        raise BadValue("metric", metric.name, f"returned {score!r}, which is no number", RETURNS)
+    return found
+
+
+def _number(score: Any) -> float | None:
+    """The value as a float, be it a number, or a tensor or array of one; None: it is something else."""
+    if isinstance(score, (str, bytes)):
+        return None
+    try:
+        return float(score)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _asked(metric: Metric, outputs: Tensor, y: Tensor) -> Any:
+    try:
+        return metric.of(outputs, y)
+    except BadValue:
+        raise
+    except Exception as error:
+        rule = f"raised {named.one_line(error)} for {len(y)} records"
+        raise BadValue("metric", metric.name, rule, f"call it by itself to see where; {RETURNS}") from error

@@ -21,11 +21,13 @@ from .accounting import (
 from .accounting.statement import down, up
 from .config import ClientConfig, Config
 from .data import Description
-from .local import Job, Optimiser, Schedule, UnnoisedSteps
+from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
+from .local.optimisers import OPTIMISERS, by_name
 from .rules import RULES, Pulled, Rule
 from .values import BadValue
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
+GIVEN_OPTIMISER = "python:optimiser"  # the config's optimiser where it was given from Python
 T = TypeVar("T")
 Margin = Callable[[NoisySteps, Neighbours], float]  # what rounding takes
 
@@ -50,9 +52,14 @@ def _kind(config: Config) -> type[Rule]:
 
 
 def jobs_of(
-    config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None
-) -> list[Job]:
-    """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client."""
+    config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None,
+    optimiser: Update | None = None,
+) -> list[Job]:  # fmt: skip
+    """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client.
+
+    `optimiser`: the one that the config calls "python:optimiser".
+    """
+    updates = _updates(config, optimiser)
     sizes = federation.sizes
     for name in config.clients:
         if name not in sizes:
@@ -61,7 +68,8 @@ def jobs_of(
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         try:
-            jobs.append(_job(config, name, config.clients.get(name, ClientConfig()), present, federation.copies, margin))
+            own = config.clients.get(name, ClientConfig())
+            jobs.append(_job(config, name, own, present, federation.copies, margin, updates))
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
@@ -71,7 +79,27 @@ def jobs_of(
     return jobs
 
 
-def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int, margin: Margin) -> Job:
+def _updates(config: Config, given: Update | None) -> dict[str, Update]:
+    """The optimisers from outside that the config names, each made once: clients of one optimiser are stacked."""
+    fields = {own.optimiser: f'clients."{name}".optimiser' for name, own in config.clients.items() if own.optimiser}
+    fields[config.local.optimiser] = "local.optimiser"
+    if given is not None and GIVEN_OPTIMISER not in fields:
+        rule = f'is given from Python, and the config says local.optimiser = "{config.local.optimiser}"'
+        raise BadValue("optimiser", type(given).__name__, rule, "leave out one of the two")
+    updates = {}
+    for name, field in fields.items():
+        if name == GIVEN_OPTIMISER:
+            if given is None:
+                raise BadValue(field, name, "was given from Python when this run began", "give it again: optimiser=…")
+            updates[name] = given
+        elif name not in OPTIMISERS:
+            updates[name] = by_name(field, name)
+    return updates
+
+
+def _job(
+    config: Config, name: str, own: ClientConfig, present: int, copies: int, margin: Margin, updates: dict[str, Update]
+) -> Job:
     private, local = config.privacy, config.local
 
     rule = rule_of(config)
@@ -114,8 +142,10 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
         )  # fmt: skip
         if noise is None:
             plan = _calibrated(plan, _target(config))
+    which = either(own.optimiser, local.optimiser)
     optimiser = Optimiser(
-        name=either(own.optimiser, local.optimiser),
+        name=which,
+        own=updates.get(which),
         learning_rate=either(own.learning_rate, local.learning_rate),
         momentum=local.momentum,
         betas=local.betas,
@@ -139,7 +169,7 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
 def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: int) -> None:
     """Refuse a pull that throws the weights over what they are pulled to."""
     pulled = any(isinstance(each, Pulled) for each in (rule.steps, rule.kept))
-    if pulled and optimiser.name in ("sgd", "momentum") and optimiser.learning_rate * strength > 1:
+    if pulled and optimiser.update.proportional and optimiser.learning_rate * strength > 1:
         rate = optimiser.learning_rate
         raise BadValue("strength", strength, f"with learning_rate = {rate:g} overshoots", f"at most {down(1 / rate, 6)}")
     reach = optimiser.pace(0) * steps

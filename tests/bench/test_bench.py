@@ -13,7 +13,7 @@ from prifedsync.bench.measuring import LEAST, Rounds
 from prifedsync.bench.rivals import opacus, optimiser_of, plain
 from prifedsync.bench.timing import Spread, Variant, take_turns
 from prifedsync.cli import main
-from prifedsync.config import LocalConfig
+from prifedsync.local import Optimiser
 from prifedsync.report.bench import draw
 from prifedsync.run import prepare
 from prifedsync.values import BadValue
@@ -223,7 +223,7 @@ def test_the_optimisers_are_those_of_the_config():
         ("adagrad", "Adagrad"),
         ("rmsprop", "RMSprop"),
     ):
-        made = optimiser_of(LocalConfig(optimiser=name, learning_rate=0.1, weight_decay=0.5), net)
+        made = optimiser_of(Optimiser(name=name, learning_rate=0.1, weight_decay=0.5), net)
         assert type(made).__name__ == kind
         assert (made.defaults["lr"], made.defaults["weight_decay"]) == (0.1, 0.5)
 

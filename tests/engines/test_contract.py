@@ -9,7 +9,7 @@ import torch
 from prifedsync.accounting import Neighbours, Sampling
 from prifedsync.engines import ENGINES, Performance, Reference, Vectorised
 from prifedsync.local import Draws, Optimiser, RecordedDraws, Schedule, SeededDraws
-from prifedsync.local.optimisers import SLOTS
+from prifedsync.local.optimisers import OPTIMISERS
 from prifedsync.rules import FedAvg, Interpolate, Noised, Unprotected
 
 from ..local.zoo import CASES
@@ -34,7 +34,7 @@ from .settings import (
     unnoised,
 )  # fmt: skip
 
-NAMES = tuple(SLOTS)
+NAMES = tuple(OPTIMISERS)
 
 
 def test_there_are_two_engines():
@@ -233,7 +233,7 @@ def test_every_optimiser(name, carried, decay):
 
 
 @pytest.mark.parametrize("kind", ENGINES.values(), ids=ENGINES)
-@pytest.mark.parametrize("name", [name for name in NAMES if SLOTS[name]])
+@pytest.mark.parametrize("name", [name for name in NAMES if OPTIMISERS[name].slots])
 def test_carrying_state_makes_a_difference_and_so_does_not(kind, name):
     """State carried: other weights from the second round on. Not carried: the second round is as a first one."""
     net, records = net_of(MLP), records_of(MLP)

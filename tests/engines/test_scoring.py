@@ -16,17 +16,18 @@ from prifedsync.config import load
 from prifedsync.engines import Vectorised
 from prifedsync.engines.scoring import Scorer
 from prifedsync.local import Net, losses
+from prifedsync.metrics import METRICS
 
 from ..local.zoo import CASES, with_weights
 
 SIZES = (5, 0, 30, 9, 1, 7, 12, 8)  # one client without test records, one with a single one
-METRICS = {"classes": ("accuracy", "f1"), "binary": ("accuracy", "auc", "f1"), "regression": ("rmse",)}
+BY_TASK = {"classes": ("accuracy", "f1"), "binary": ("accuracy", "auc", "f1"), "regression": ("rmse",)}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
 
 def scorer_of(case, metric="accuracy", sizes=SIZES, device="cpu", module=None):
     net = Net(module or case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), torch.float64, device)
-    return Scorer(net, [case.records(size, seed=10 + i) for i, size in enumerate(sizes)], metric)
+    return Scorer(net, [case.records(size, seed=10 + i) for i, size in enumerate(sizes)], METRICS[metric])
 
 
 def models_of(net, count):
@@ -68,7 +69,7 @@ def same(found, expected, metric):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    ("name", "metric"), [(name, metric) for name, case in CASES.items() for metric in METRICS[case.task]]
+    ("name", "metric"), [(name, metric) for name, case in CASES.items() for metric in BY_TASK[case.task]]
 )
 def test_models_scored_together_get_the_scores_they_get_alone(name, metric, device):
     case = CASES[name]
@@ -93,7 +94,7 @@ def test_a_record_that_several_clients_have_is_answered_once(name, device, monke
     (x, y), generator = case.records(7, seed=5), torch.Generator().manual_seed(0)
     drawn = [torch.randint(7, (6,), generator=generator) for _ in range(5)]
     tests = [(x[picked], y[picked.roll(i)]) for i, picked in enumerate(drawn)]
-    scorer = Scorer(scorer.net, tests, "accuracy")
+    scorer = Scorer(scorer.net, tests, METRICS["accuracy"])
     models = models_of(scorer.net, 5)
     own = [alone(case, "accuracy", model, *test) for model, test in zip(models, tests, strict=True)]
     assert scorer.own(models.__getitem__, range(5)) == own
@@ -112,7 +113,7 @@ def test_a_record_that_several_clients_have_is_answered_once(name, device, monke
 @pytest.mark.parametrize("name", ["mlp", "conv2d", "embedding", "regression"])
 def test_the_memory_that_is_taken_does_not_change_a_score(name, monkeypatch):
     case = CASES[name]
-    metric = METRICS[case.task][0]
+    metric = BY_TASK[case.task][0]
     stacks = []
     honest = Scorer._stacked
     monkeypatch.setattr(Scorer, "_stacked", lambda self, w, x: stacks.append(len(w)) or honest(self, w, x))
@@ -146,7 +147,7 @@ def test_unequal_clients_are_neither_padded_much_nor_stacked_beyond_the_memory(s
         assert len(group) == 1 or len(group) * (width * scorer._record_bytes + 16 * scorer.net.count) <= memory
 
 
-@pytest.mark.parametrize(("task", "metric"), [(task, metric) for task, metrics in METRICS.items() for metric in metrics])
+@pytest.mark.parametrize(("task", "metric"), [(task, metric) for task, metrics in BY_TASK.items() for metric in metrics])
 def test_only_the_model_that_diverged_has_no_score(task, metric):
     case = next(case for case in CASES.values() if case.task == task)
     scorer = scorer_of(case, metric, sizes=(20, 21, 22, 23))

@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from prifedsync.local import Optimiser, Schedule
-from prifedsync.local.optimisers import SLOTS, Stacked
+from prifedsync.local.optimisers import OPTIMISERS, Stacked
 from prifedsync.values import BadValue
 
 THEIRS = {
@@ -20,7 +20,7 @@ THEIRS = {
 
 
 def test_every_optimiser_is_compared():
-    assert THEIRS.keys() == SLOTS.keys()
+    assert THEIRS.keys() == OPTIMISERS.keys()
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -36,7 +36,7 @@ def test_stacked_clients_step_as_torch_does(name):
     leaves = [torch.nn.Parameter(row.clone()) for row in weights]
     theirs = [THEIRS[name]([leaf], o) for leaf, o in zip(leaves, optimisers, strict=True)]
     stacked = Stacked(optimisers, [0, 0, 0], weights)
-    slots = {slot: torch.zeros_like(weights) for slot in SLOTS[name]}
+    slots = {slot: torch.zeros_like(weights) for slot in OPTIMISERS[name].slots}
     for count in range(1, 6):
         gradient = torch.randn(3, 7, generator=dice, dtype=torch.float64)
         for leaf, row, optimiser in zip(leaves, gradient.clone(), theirs, strict=True):
@@ -54,12 +54,12 @@ def test_a_step_can_be_traced(name, decay):
     """As plain operations, none of which depends on what tensors hold."""
     stacked = Stacked([Optimiser(name=name, weight_decay=decay)] * 2, [0, 0], torch.zeros(2, 5, dtype=torch.float64))
     weights, gradient, count = torch.ones(2, 5).double(), torch.full((2, 5), 0.3).double(), torch.ones(2, 1).double()
-    seen, traced = ({slot: torch.ones_like(weights) for slot in SLOTS[name]} for _ in range(2))
-    example = weights.clone(), gradient.clone(), {slot: weights.clone() for slot in SLOTS[name]}, count
+    seen, traced = ({slot: torch.ones_like(weights) for slot in OPTIMISERS[name].slots} for _ in range(2))
+    example = weights.clone(), gradient.clone(), {slot: weights.clone() for slot in OPTIMISERS[name].slots}, count
     program = make_fx(lambda *given: stacked.step(*given))(*example)
     after = program(weights, gradient.clone(), traced, count)
     assert torch.equal(after, stacked.step(weights, gradient.clone(), seen, count))
-    assert all(torch.equal(traced[slot], seen[slot]) for slot in SLOTS[name])
+    assert all(torch.equal(traced[slot], seen[slot]) for slot in OPTIMISERS[name].slots)
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -68,7 +68,7 @@ def test_a_rate_of_zero_and_a_gradient_of_zero_move_nothing(name):
     optimiser = Optimiser(name=name, schedule=Schedule(kind="cosine", rounds=1))
     weights = torch.linspace(-1, 1, 10).reshape(2, 5)
     for taken, gradient in ((1, torch.ones(2, 5)), (0, torch.zeros(2, 5)), (1, torch.zeros(2, 5))):
-        slots = {slot: torch.zeros(2, 5) for slot in SLOTS[name]}
+        slots = {slot: torch.zeros(2, 5) for slot in OPTIMISERS[name].slots}
         stacked = Stacked([optimiser] * 2, [taken] * 2, weights)
         assert torch.equal(stacked.step(weights, gradient, slots, torch.ones(2, 1)), weights)
 

@@ -13,7 +13,7 @@ from prifedsync.accounting import Sampling
 from prifedsync.config import load
 from prifedsync.engines import Performance
 from prifedsync.local import Optimiser
-from prifedsync.local.optimisers import SLOTS
+from prifedsync.local.optimisers import OPTIMISERS
 from prifedsync.rules import APFL, RULES, Alone, Ditto, PFedMe
 
 from ..engines import test_device as on_device
@@ -31,7 +31,7 @@ DELIVERIES = ["pull", "push"]
 
 CHOSEN = [  # every rule with every optimiser; batches and deliveries in turn
     (rule, optimiser, list(BATCHES)[(r + o) % 3], DELIVERIES[(r + o // 2) % 2])
-    for (r, rule), (o, optimiser) in product(enumerate(EVERY), enumerate(SLOTS))
+    for (r, rule), (o, optimiser) in product(enumerate(EVERY), enumerate(OPTIMISERS))
 ]
 COMBINATION = pytest.mark.parametrize(("rule", "optimiser", "batches", "delivery"), CHOSEN, ids=str)
 
@@ -39,7 +39,7 @@ COMBINATION = pytest.mark.parametrize(("rule", "optimiser", "batches", "delivery
 def test_each_choice_meets_every_rule():
     for rule in EVERY:
         mine = [rest for each, *rest in CHOSEN if each == rule]
-        assert {optimiser for optimiser, _, _ in mine} == set(SLOTS)
+        assert {optimiser for optimiser, _, _ in mine} == set(OPTIMISERS)
         assert {batches for _, batches, _ in mine} == set(BATCHES)
         assert {delivery for _, _, delivery in mine} == set(DELIVERIES)
 

@@ -11,6 +11,7 @@ from ..accounting import NoisySteps, OutputPerturbation
 from ..engines import Cohort
 from ..fdp import Neighbours
 from ..local import Job, Optimiser
+from ..local.optimisers import single
 from ..sync import Account, Refused, Sent
 from .check import Check
 from .subject import (
@@ -71,7 +72,7 @@ def check_optimiser(subject: Subject) -> Check:
 def learning_rate(subject: Subject, steps: NoisySteps) -> float:
     """One that moves weights so little that rounding in one step does not show in the next."""
     move = MOVE[subject.net.dtype]
-    if subject.optimiser.name in ("sgd", "momentum"):
+    if subject.optimiser.update.proportional:
         return move * divisor(steps) / (steps.noise_multiplier * steps.clip_norm)
     return move  # the others normalise
 
@@ -81,40 +82,30 @@ def divisor(steps: NoisySteps) -> int:
 
 
 class Twin:
-    """The same training by torch.optim."""
+    """The same training by torch.optim, or one client at a time where torch does not have the optimiser."""
 
     def __init__(self, optimiser: Optimiser, start: Tensor) -> None:
-        self.described, self.start = optimiser, start
-        self.weights = torch.nn.Parameter(start.clone())
-        self.optimiser = torch_optimiser(optimiser, self.weights)
+        self.optimiser = optimiser
+        self.start = start
+        self.slots = {name: torch.zeros_like(start) for name in optimiser.slots}
+        self.seen = 0
 
     def round(self, round: int, shadow: Cohort, steps: NoisySteps, noise: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The weights after the round, and which entries had no gradient near zero."""
-        scale, smallest = steps.noise_multiplier * steps.clip_norm, torch.full(self.start.shape, torch.inf)
-        self.weights.data = self.start.clone()
-        if not self.described.carried:
-            self.optimiser = torch_optimiser(self.described, self.weights)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.described.learning_rate * self.described.schedule.at(round)
+        scale = steps.noise_multiplier * steps.clip_norm
+        smallest = torch.full(self.start.shape, torch.inf)
+        one = single(self.optimiser, round, self.start, self.slots, self.seen)
         for step, drawn in enumerate(noise):
-            (total,) = sums(shadow, self.weights.detach(), round, step)
+            before = one.weights
+            (total,) = sums(shadow, before, round, step)
             gradient = (total + scale * drawn) / divisor(steps)
-            felt = (gradient + self.described.weight_decay * self.weights.detach()).abs() * divisor(steps) / scale
+            felt = (gradient + self.optimiser.weight_decay * before).abs() * divisor(steps) / scale
             smallest = torch.minimum(smallest, felt)
-            self.weights.grad = gradient.to(self.weights.dtype)
-            self.optimiser.step()
-        return self.weights.detach().clone(), smallest > CLEAR
-
-
-def torch_optimiser(o: Optimiser, weights: torch.nn.Parameter) -> torch.optim.Optimizer:
-    rate, decay = o.learning_rate, o.weight_decay
-    if o.name == "adam":
-        return torch.optim.Adam([weights], rate, o.betas, o.stability, decay)
-    if o.name == "adagrad":
-        return torch.optim.Adagrad([weights], rate, weight_decay=decay, eps=o.stability)
-    if o.name == "rmsprop":
-        return torch.optim.RMSprop([weights], rate, o.decay, o.stability, decay)
-    return torch.optim.SGD([weights], rate, momentum=o.momentum if o.name == "momentum" else 0.0, weight_decay=decay)
+            one.step(gradient.to(before.dtype))
+        if self.optimiser.carried:
+            self.slots = one.slots
+            self.seen += len(noise)
+        return one.weights, smallest > CLEAR
 
 
 # ------------------------------------------------------------------ counting

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..config import LocalConfig
-from ..local import Net
+from ..local import Net, Optimiser
+from ..local.optimisers import torch_twin
 from ..run import Prepared
+from ..values import BadValue
 
 OpacusWay = Literal["hooks", "ghost"]
 Wrap = Callable[[nn.Module, torch.optim.Optimizer], tuple[Any, Any, Any]]  # → model, optimiser, loss
@@ -105,21 +106,19 @@ def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
     net = prepared.net
     dtype = torch.float64 if net.dtype is torch.float64 else torch.float32
     ones = []
-    for client in prepared.held.clients[:clients]:
+    for client, job in zip(prepared.held.clients[:clients], prepared.jobs, strict=False):
         model = copy.deepcopy(prepared.module).to(net.device, dtype).train()
-        wrapped = wrap(model, optimiser_of(prepared.config.local, model))
+        wrapped = wrap(model, optimiser_of(job.optimiser, model))
         ones.append(One(*wrapped, client.train.x.to(net.device, dtype), client.train.y.to(net.device)))
     return Loop(ones, prepared.config.local.local_steps, batch_of(prepared), net)
 
 
-def optimiser_of(local: LocalConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The config's optimiser as torch has it; schedules, which cost nothing, are left out."""
-    weights, rate, decay = model.parameters(), local.learning_rate, local.weight_decay
-    if local.optimiser == "adam":
-        return torch.optim.Adam(weights, rate, betas=local.betas, eps=local.stability, weight_decay=decay)
-    if local.optimiser == "adagrad":
-        return torch.optim.Adagrad(weights, rate, eps=local.stability, weight_decay=decay)
-    if local.optimiser == "rmsprop":
-        return torch.optim.RMSprop(weights, rate, alpha=local.decay, eps=local.stability, weight_decay=decay)
-    momentum = local.momentum if local.optimiser == "momentum" else 0.0
-    return torch.optim.SGD(weights, rate, momentum=momentum, weight_decay=decay)
+def optimiser_of(optimiser: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser as torch has it; schedules, which cost nothing, are left out."""
+    twin = torch_twin(optimiser, model.parameters(), optimiser.learning_rate)
+    if twin is None:
+        remedy = "choose a built-in optimiser, or give yours a torch_twin"
+        raise BadValue(
+            "local.optimiser", optimiser.name, "does not exist in torch, which the benchmark compares with", remedy
+        )
+    return twin

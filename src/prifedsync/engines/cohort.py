@@ -328,6 +328,7 @@ class Cohort(ABC):
         parts: dict[str, Sequence[Tensor | bytes | str]] = {
             "plans": [f"{client.job} {client.records}" for client in self.clients],
             "rule": [behaviour.of(self.rule)],
+            "optimiser": [behaviour.of({job.optimiser.name: job.optimiser.update for job in self.jobs})],
             "arithmetic": [repr(how)],
             "model code": [self.net.code, repr((self.net.names, self.net.shapes))],
             "fixed weights and buffers": fixed,

@@ -1,4 +1,4 @@
-"""The slow twin that tests trust: one client, one record at a time, plain loops, torch.optim."""
+"""The slow twin that tests trust: one client, one record at a time, plain loops, torch.optim where it has the optimiser."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..local import Job, host, step
+from ..local import host, step
 from ..local.augment import crop_flip
 from ..local.batches import choose, expected_size
 from ..local.client import Client, Slots, numbers
 from ..local.job import Part
+from ..local.optimisers import single
 from ..local.step import LocalState
 from ..rules import Steps
 from .cohort import Cohort
-
-NAMES = {  # our slots in torch.optim's words
-    "velocity": "momentum_buffer",
-    "mean": "exp_avg",
-    ("adam", "square"): "exp_avg_sq",
-    ("adagrad", "square"): "sum",
-    ("rmsprop", "square"): "square_avg",
-}
 
 
 class Reference(Cohort):
@@ -34,23 +27,20 @@ class Reference(Cohort):
     ) -> LocalState:
         (client,) = clients
         job = client.job
-        weights = torch.nn.Parameter(begun.weights[0].clone())
-        optimiser = _optimiser(job, weights, client.taken - 1)
-        if client.seen(part):
-            _fill(optimiser, job, weights, slots, client.seen(part))
+        carried = {name: slots[name][0] for name in job.optimiser.slots}
+        optimiser = single(job.optimiser, client.taken - 1, begun.weights[0], carried, client.seen(part))
 
         def gradient(number: int, point: Tensor) -> Tensor:
             return self.gradients(round, number, clients, point, part)
 
         def update(before: Tensor, direction: Tensor) -> Tensor:
-            weights.grad = direction[0]
-            optimiser.step()
-            return weights.detach()[None].clone()
+            optimiser.step(direction[0])
+            return optimiser.weights[None]
 
         strength = numbers(clients, begun.weights).strength
         ended = step.run(rule, job.phase(part), begun, strength, gradient, update)
-        for name in job.optimiser.slots:
-            slots[name][0] = optimiser.state[weights][_theirs(job, name)]
+        for name, vector in optimiser.slots.items():
+            slots[name][0] = vector
         return ended
 
     def gradients(self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload") -> Tensor:
@@ -88,30 +78,3 @@ class Reference(Cohort):
             elif math.isfinite(size):
                 total += v / max(1.0, size / job.noisy.clip_norm)
         return total
-
-
-def _optimiser(job: Job, weights: torch.nn.Parameter, taken: int) -> torch.optim.Optimizer:
-    o = job.optimiser
-    rate = o.learning_rate * o.schedule.at(taken)
-    if o.name in ("sgd", "momentum"):
-        momentum = o.momentum if o.name == "momentum" else 0.0
-        return torch.optim.SGD([weights], lr=rate, momentum=momentum, weight_decay=o.weight_decay)
-    if o.name == "adam":
-        return torch.optim.Adam([weights], lr=rate, betas=o.betas, eps=o.stability, weight_decay=o.weight_decay)
-    if o.name == "adagrad":
-        return torch.optim.Adagrad([weights], lr=rate, eps=o.stability, weight_decay=o.weight_decay)
-    return torch.optim.RMSprop([weights], lr=rate, alpha=o.decay, eps=o.stability, weight_decay=o.weight_decay)
-
-
-def _fill(
-    optimiser: torch.optim.Optimizer, job: Job, weights: torch.nn.Parameter, slots: dict[str, Tensor], steps: int
-) -> None:
-    """Give torch.optim the state the client carried."""
-    state = optimiser.state[weights]
-    state["step"] = torch.tensor(float(steps))
-    for name in job.optimiser.slots:
-        state[_theirs(job, name)] = slots[name][0].clone()
-
-
-def _theirs(job: Job, name: str) -> str:
-    return NAMES.get((job.optimiser.name, name)) or NAMES[name]

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..local import Net
-from ..metrics import scores
+from ..metrics import Metric, scores
 
 MOST_TOGETHER = 400_000  # records scored when every client's model meets everybody's records; beyond, a sample of them
 # What models and their activations may take at once. On a CPU a stack that outgrows the caches is slower than its models
@@ -31,7 +31,7 @@ FEWEST = 4
 
 def _on_host(found: list[Tensor]) -> list[float | None]:
     values = torch.cat(found).tolist() if found else []  # the only transfer from the device
-    return [None if math.isnan(value) else value for value in values]
+    return [value if math.isfinite(value) else None for value in values]
 
 
 # ---------------------------------------------------------------------- models
@@ -43,7 +43,7 @@ class Scorer:
     Test sets are often drawn from one pool: a record that several clients have lies here once, and whoever answers
     everybody's records answers it once."""
 
-    def __init__(self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metric: str, seed: int = 0) -> None:
+    def __init__(self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metric: Metric, seed: int = 0) -> None:
         self.net, self.metric = net, metric
         self.sizes = [len(x) for x, _ in tests]
         x, y = torch.cat([x for x, _ in tests]), torch.cat([y for _, y in tests])

@@ -4,7 +4,7 @@ from .batches import UnnoisedSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
 from .net import CLIP_MARGIN, Arithmetic, GradMethod, LayerRule, LayerRules, Net, Outer, Program
-from .optimisers import Optimiser, Schedule
+from .optimisers import Optimiser, Schedule, Update
 
 __all__ = [
     "CLIP_MARGIN",
@@ -25,4 +25,5 @@ __all__ = [
     "SeededDraws",
     "SystemDraws",
     "UnnoisedSteps",
+    "Update",
 ]

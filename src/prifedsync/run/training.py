@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,9 @@ from ..data import Federation
 from ..engines import Cohort
 from ..events import Until, Watch
 from ..files import CONFIG, LOG, claimed, not_begun, write_file
-from ..local import Net
+from ..local import Net, Update
+from ..metrics import GIVEN_METRIC, Metric
+from ..planning import GIVEN_OPTIMISER
 from ..record import (
     RunRecord,
 )
@@ -59,6 +61,8 @@ def train(
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
+    metric: Metric | Callable[..., Any] | None = None,
+    optimiser: Update | type[Update] | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -66,6 +70,7 @@ def train(
 
     clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
     model: your module instead of the config's. out: a new folder for the run.
+    metric: your function of (outputs, y), or a Metric. optimiser: your Update.
     """
     if isinstance(config, Mapping):
         source = {} if clients is None else {"source": GIVEN}
@@ -75,11 +80,15 @@ def train(
         config = load(config, overrides)
     elif clients is not None:
         config = config.changed(**{"data.source": GIVEN})
+    if metric is not None:
+        config = config.changed(metric=GIVEN_METRIC)
+    if optimiser is not None:
+        config = config.changed(**{"local.optimiser": GIVEN_OPTIMISER})
     watch = watch or (lambda event: None)
     if out is None:
-        return _run(config, clients, model, None, watch)
+        return _run(config, clients, model, None, watch, metric, optimiser)
     with claimed(Path(out), new=True) as folder:
-        return _run(config, clients, model, folder, watch)
+        return _run(config, clients, model, folder, watch, metric, optimiser)
 
 
 def resume(
@@ -87,6 +96,8 @@ def resume(
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
+    metric: Metric | Callable[..., Any] | None = None,
+    optimiser: Update | type[Update] | None = None,
     watch: Watch | None = None,
 ) -> Result:
     """Go on with an interrupted run; what was given from Python before must be given again. Raises Finished."""
@@ -99,7 +110,8 @@ def resume(
         if (folder / RECORD).is_file():  # it is written last, and whole
             Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
             raise Finished(folder)
-        return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
+        config = load(folder / CONFIG)
+        return _run(config, clients, model, folder, watch or (lambda event: None), metric, optimiser)
 
 
 class Finished(BadValue):
@@ -150,9 +162,12 @@ def trace(
         return Trace(rounds, prepared, device, versions())
 
 
-def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch) -> Result:
+def _run(
+    config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch,
+    metric: Metric | Callable[..., Any] | None, optimiser: Update | type[Update] | None,
+) -> Result:  # fmt: skip
     started = time.perf_counter()
-    prepared = prepare(config, clients, model, watch)
+    prepared = prepare(config, clients, model, watch, metric, optimiser)
     if folder:
         write_file(folder / CONFIG, to_toml(config).encode())
     run = rounds_of(prepared, folder, watch)

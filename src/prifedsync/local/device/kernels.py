@@ -329,7 +329,7 @@ def noisy_step(
     """What `add_normals` makes of the sums, and a step of the optimiser with it, in one pass over the memory."""
     vectors, numbers = _state(weights, slots), _numbers(optimiser, count)
     for place, offset, part in _placed(parts):
-        _noisy(RULES.index(optimiser.name) + 1, part, noise, vectors, numbers, place, offset)
+        _noisy(_rule(optimiser), part, noise, vectors, numbers, place, offset)
 
 
 def plain_step(
@@ -341,7 +341,7 @@ def plain_step(
         size = part.shape[1]
         _plain_step[(triton.cdiv(size, PLAIN_BLOCK), len(weights))](
             part.contiguous(), *vectors, divisor, *numbers, size, weights.stride(0), offset,
-            RULE=RULES.index(optimiser.name) + 1, BLOCK=PLAIN_BLOCK,
+            RULE=_rule(optimiser), BLOCK=PLAIN_BLOCK,
         )  # fmt: skip
 
 
@@ -369,15 +369,22 @@ def _state(weights: Tensor, slots: dict[str, Tensor]) -> tuple[Tensor, Tensor, T
     return weights, mean, square
 
 
+def _rule(optimiser: Stacked) -> int:
+    """RULE of the kernels; the caller has made sure that they know this optimiser."""
+    assert optimiser.update.kernel is not None
+    return RULES.index(optimiser.update.kernel) + 1
+
+
 def _numbers(optimiser: Stacked, count: Tensor) -> list[Tensor]:
-    o = optimiser
-    rate, spread, beta, gamma = o.rate, o.rate, o.beta1, o.beta2
-    if o.name == "momentum":
-        beta = o.momentum
-    elif o.name == "adam":
-        rate, spread = o.rate / (1 - o.beta1**count), 1 / (1 - o.beta2**count).sqrt()
-    elif o.name == "adagrad":
-        gamma = torch.ones_like(o.decay)
-    elif o.name == "rmsprop":
-        gamma = o.decay
-    return [rate, beta, gamma, spread, o.stability, o.weight_decay]
+    kernel = optimiser.update.kernel
+    rate, momentum, decay, beta1, beta2, stability, weight_decay = optimiser.numbers
+    spread, beta, gamma = rate, beta1, beta2
+    if kernel == "momentum":
+        beta = momentum
+    elif kernel == "adam":
+        rate, spread = rate / (1 - beta1**count), 1 / (1 - beta2**count).sqrt()
+    elif kernel == "adagrad":
+        gamma = torch.ones_like(decay)
+    elif kernel == "rmsprop":
+        gamma = decay
+    return [rate, beta, gamma, spread, stability, weight_decay]

@@ -93,7 +93,8 @@ class Stack:
         self.share, self.strength = tensor(1).add_(1), tensor(1)
         self.mean = vectors() if step.averages(phase) else None
         plain = self.anchor is None and self.mean is None
-        self.at_once = plain and net.device.type == "cuda" and streams.kernels_there()
+        known = optimiser.update.kernel is not None  # else `_updated` takes the step
+        self.at_once = plain and known and net.device.type == "cuda" and streams.kernels_there()
         self.gradient = tensor(net.count if self.private and not self.at_once else 0)
         self.optimiser = Stacked([optimiser] * capacity, [0] * capacity, self.weights)
         self.counts = tensor(1)  # steps that the carried state has seen
