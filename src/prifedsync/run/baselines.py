@@ -19,9 +19,9 @@ def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     """What it would be without privacy: all together, or each client alone."""
     config = prepared.config.changed(**{"privacy.mechanism": "none"})
     if kind == "alone":
-        config = config.changed(**{"rule.name": "alone", "rule.publish": False})
+        config = config.with_rule("alone")
     elif not prepared.rule.uploads:
-        config = config.changed(**{"rule.name": "fedavg"})
+        config = config.with_rule("fedavg")
     bare = prepared.under(config)
     cohort, names = bare.cohort(SeededDraws(config.seed)), [job.client for job in bare.jobs]
     server, begun = Server(cohort.start), time.perf_counter()

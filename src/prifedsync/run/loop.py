@@ -125,7 +125,7 @@ def synchronised(
     plan = Synchronisation(
         clients=len(names),
         rounds=config.rounds,
-        participation=participation_of(config),
+        participation=participation_of(config, prepared.rule),
         server_rate=config.server_rate,
         delivery=config.rule.delivery,
         averaging=config.averaging,

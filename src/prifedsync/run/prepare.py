@@ -23,7 +23,7 @@ from ..events import Watch, Working
 from ..local import Arithmetic, Draws, Job, Net, losses
 from ..local.inspection import check_every_record
 from ..metrics import LOWER_IS_BETTER
-from ..planning import jobs_of, participation_of, rule_of
+from ..planning import GIVEN_RULE, jobs_of, participation_of, rule_of, with_given_rule
 from ..record import (
     Score,
 )
@@ -69,15 +69,16 @@ class Prepared:
 
     def under(self, config: Config) -> Prepared:
         """The same records and net under another config."""
-        jobs = jobs_of(config, self.federation, self.net.margin_for)
-        return replace(self, config=config, jobs=tuple(jobs), rule=rule_of(config))
+        rule = self.rule if config.rule == self.config.rule else rule_of(config)  # one given from Python is here alone
+        jobs = jobs_of(config, self.federation, self.net.margin_for, rule=rule)
+        return replace(self, config=config, jobs=tuple(jobs), rule=rule)
 
     def cohort(self, draws: Draws, folder: Path | None = None) -> Cohort:
         """An engine with all clients in it."""
         how = self.config.performance
         performance = Performance(
             chunk=how.chunk, records_at_once=how.records_at_once, memory=how.memory_gib * 2**30,
-            share=participation_of(self.config), rounds=self.config.rounds, compile=how.compile,
+            share=participation_of(self.config, self.rule), rounds=self.config.rounds, compile=how.compile,
         )  # fmt: skip
         records = [(client.train.x, client.train.y) for client in self.federation.clients]
         tests = [part for client in self.federation.clients for part in (client.test.x, client.test.y)]
@@ -104,9 +105,12 @@ def prepare(
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
     watch: Watch = lambda event: None,
+    rule: Rule | type[Rule] | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained."""
-    rule = rule_of(config)
+    if rule is not None and config.rule.name != GIVEN_RULE:
+        config = with_given_rule(config, rule)
+    rule = rule_of(config, rule)
     device = _device(config.performance.device)
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
@@ -137,7 +141,9 @@ def prepare(
     if metric == "auc" and federation.task.outputs > 2:
         raise BadValue("metric", "auc", f"needs two classes, not {federation.task.outputs}", "use accuracy or f1")
     total = len(federation.clients)
-    jobs = jobs_of(config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+    jobs = jobs_of(
+        config, federation, net.margin_for, lambda done: watch(Working("planning clients", done, total)), rule
+    )  # fmt: skip
     for job in jobs:
         job.check_spread(net.arithmetic)
     return Prepared(config, federation, model, net, tuple(jobs), rule, metric)

@@ -137,7 +137,7 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
-        found.append("records or model were given from Python: config.toml alone does not repeat this run")
+        found.append("records, model or rule were given from Python: config.toml alone does not repeat this run")
     return tuple(found)
 
 

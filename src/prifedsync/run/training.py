@@ -24,7 +24,7 @@ from ..record import (
     RunRecord,
     Scores,
 )
-from ..rules import Server
+from ..rules import Rule, Server
 from ..values import BadValue
 from .baselines import comparison
 from .checkpoint import Checkpoint
@@ -64,6 +64,7 @@ def train(
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
+    rule: Rule | type[Rule] | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -71,6 +72,7 @@ def train(
 
     clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
     model: your module instead of the config's. out: a new folder for the run.
+    rule: your rule instead of the config's; a class takes its own fields from the config's [rule].
     """
     if isinstance(config, Mapping):
         source = {} if clients is None else {"source": GIVEN}
@@ -82,9 +84,9 @@ def train(
         config = config.changed(**{"data.source": GIVEN})
     watch = watch or (lambda event: None)
     if out is None:
-        return _run(config, clients, model, None, watch)
+        return _run(config, clients, model, rule, None, watch)
     with claimed(Path(out), new=True) as folder:
-        return _run(config, clients, model, folder, watch)
+        return _run(config, clients, model, rule, folder, watch)
 
 
 def resume(
@@ -92,6 +94,7 @@ def resume(
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
+    rule: Rule | type[Rule] | None = None,
     watch: Watch | None = None,
 ) -> Result:
     """Go on with an interrupted run; what was given from Python before must be given again. Raises Finished."""
@@ -104,7 +107,7 @@ def resume(
         if (folder / RECORD).is_file():  # it is written last, and whole
             Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
             raise Finished(folder)
-        return _run(load(folder / CONFIG), clients, model, folder, watch or (lambda event: None))
+        return _run(load(folder / CONFIG), clients, model, rule, folder, watch or (lambda event: None))
 
 
 class Finished(BadValue):
@@ -155,9 +158,12 @@ def trace(
         return Trace(rounds, prepared, device, versions())
 
 
-def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch) -> Result:
+def _run(
+    config: Config, clients: Any, model: nn.Module | None, rule: Rule | type[Rule] | None, folder: Path | None, watch: Watch
+) -> Result:
     started = time.perf_counter()
-    prepared = prepare(config, clients, model, watch)
+    prepared = prepare(config, clients, model, watch, rule)
+    config = prepared.config
     if folder:
         write_file(folder / CONFIG, to_toml(config).encode())
     server, cohort, personal = rounds_of(prepared, folder, watch)
@@ -168,7 +174,7 @@ def _run(config: Config, clients: Any, model: nn.Module | None, folder: Path | N
     for kind in config.compare:
         scores[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
-    given = clients is not None or model is not None
+    given = any(each is not None for each in (clients, model, rule))
     record = record_of(prepared, server, cohort, personal, scores, given, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
