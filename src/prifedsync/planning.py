@@ -126,20 +126,19 @@ class _Planned:
 
     def job(self) -> Job:
         self._check()
-        config, rule = self.config, self.rule
         optimiser = self._optimiser()
-        strength = either(self.own.strength, config.rule.strength)
-        _check_strength(rule, optimiser, strength, self.steps)
+        strength = either(self.own.strength, self.config.rule.strength)
+        _check_strength(self.rule, optimiser, strength, self.steps)
         return Job(
             client=self.name,
             plan=self._plan(),
             optimiser=optimiser,
             unnoised_steps=self._unnoised_steps(),
-            averaging=config.local.averaging,
-            mixing=either(self.own.mixing, config.rule.mixing),
+            averaging=self.config.local.averaging,
+            mixing=either(self.own.mixing, self.config.rule.mixing),
             strength=strength,
-            kept_steps=self.steps if rule.kept else 0,
-            kept_counted=rule.publishes or not rule.uploads,
+            kept_steps=self.steps if self.rule.kept else 0,
+            kept_counted=self.rule.publishes or not self.rule.uploads,
         )
 
     @property

@@ -16,6 +16,7 @@ from prifedsync import run as running
 from prifedsync.config import load
 from prifedsync.engines import ENGINES, Vectorised, device
 from prifedsync.local import Optimiser, RecordedDraws, SeededDraws
+from prifedsync.planning import rule_of
 from prifedsync.record import KEPT, NO_GUARANTEE, NOTHING_LEAVES
 from prifedsync.rules import (
     APFL,
@@ -153,7 +154,7 @@ def config_of(text, *more):
 def test_the_plan_has_as_many_steps_as_the_rule_takes(text):
     """And who trains alone takes part whenever there is a round, in the plan and in truth."""
     config = config_of(text, "participation=0.3", "rounds=3")
-    counted = running.rule_of(config).noisy_gradients(STEPS)
+    counted = rule_of(config).noisy_gradients(STEPS)
     assert counted == {"pfedme": 4 * STEPS, "alone": 0, "apfl, published": 2 * STEPS, "ditto, published": 2 * STEPS}.get(
         text, STEPS
     )
