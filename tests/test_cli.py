@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from prifedsync import cli
-from prifedsync.config import ClientConfig, RuleConfig
+from prifedsync.config import ClientConfig, load
+from prifedsync.planning import rule_of
 from prifedsync.rules import RULES, Numbers
+from prifedsync.rules.fields import fields_read
 
 ROW = ["--records", "600", "--batch", "16", "--local-steps", "38", "--rounds", "93"]
 
@@ -186,7 +188,11 @@ def test_the_table_of_rules_from_a_shell():
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert [row[0] for row in rows_of(done.stdout)] == list(RULES)
-    assert "noisy gradient has a batch of its own and is counted" in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert "noisy gradient has a batch of its own and is counted" in text
+    assert (
+        "pfedme: rule.inner_steps = 3: noisy gradients before each move of the local model (L) (a whole number in" in text
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -206,22 +212,30 @@ def test_the_table_of_rules_is_whole_at_every_width(width, monkeypatch, capsys):
 def test_rules_for_programs():
     rows = answered("rules")["rules"]
     assert [row["name"] for row in rows] == list(RULES)
-    known = {field.name for field in fields(RuleConfig)}
+    shared = {"mixing", "strength", "delivery"}
     for row in rows:
         kind = RULES[row["name"]]
-        assert set(row) == {"name", "server_sends", "client_does", "leaves", "cost", "about", "fields"}
+        assert set(row) == {"name", "server_sends", "client_does", "leaves", "cost", "about", "fields", "own_fields"}
         assert row["cost"] == kind.cost
-        assert set(row["fields"]) <= known
         assert len(row["about"]) > 50
+        own = [field["name"] for field in row["own_fields"]]
+        assert [name for name in row["fields"] if name not in shared] == own
+        assert all(field["about"] and field["allowed"] for field in row["own_fields"])
+        assert (
+            rule_of(load("digits").with_rule(kind.name, **{f["name"]: f["default"] for f in row["own_fields"]})) == kind()
+        )
     read = {row["name"]: row["fields"] for row in rows}
     assert read["fedavg"] == ["delivery"]
     assert read["attentive"] == ["mixing", "strength", "bandwidth", "delivery"]
     assert read["alone"] == ["publish"]
     assert {"mixing", "strength"} <= {field.name for field in fields(ClientConfig)}
-    assert known - {"name"} == {field for row in rows for field in row["fields"]}  # each is read by somebody
+    assert shared <= {field for row in rows for field in row["fields"]}  # each is read by somebody
+    (inner, _) = rows[list(RULES).index("pfedme")]["own_fields"]
+    assert inner["default"] == 3
+    assert inner["allowed"] == "a whole number in [1, 1e+09]"
 
 
-def test_the_fields_a_rule_is_said_to_read_are_those_that_change_something():
+def test_the_numbers_a_rule_declares_are_those_that_change_something():
     draw = torch.Generator().manual_seed(0)
     weights, own, squared = (torch.rand(shape, generator=draw) for shape in ((6,), (3, 6), (3, 3)))
 
@@ -234,9 +248,10 @@ def test_the_fields_a_rule_is_said_to_read_are_those_that_change_something():
         return torch.cat([each.flatten().double() for each in found if each is not None])
 
     for kind in RULES.values():
-        for field in ("mixing", "strength"):
-            changes = not torch.equal(does(kind()), does(kind(), **{field: 0.6}))
-            assert changes == (field in cli._fields_read(kind)), f"{kind.name} and {field}"
+        for number in ("mixing", "strength"):
+            changes = not torch.equal(does(kind()), does(kind(), **{number: 0.6}))
+            assert changes == (number in kind.numbers), f"{kind.name} and {number}"
+            assert changes == (number in fields_read(kind))
 
 
 @pytest.mark.parametrize("module", ["prifedsync.fdp", "prifedsync.accounting", "prifedsync.report.curve"])

@@ -184,9 +184,12 @@ def test_other_targets_and_metrics(task, metric):
         ({"performance": {"device": "cuda"}}, "performance.device = cuda is not there"),
         (
             {"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}, "data": {"classes": 3, "test_fraction": 0}},
-            "client site 0: records = nothing must be given",
+            "client site 0: records must be set with add-remove adjacency",
         ),
-        ({"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}}, "data.test_fraction = 0.2 cannot go with"),
+        (
+            {"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}},
+            "data.test_fraction = 0.2 cannot be combined with",
+        ),
         ({"privacy": {"target": {"mu": 1e-4}}}, "cannot be met"),
         ({"performance": {"tensorboard": True}}, "needs a run folder"),
     ],

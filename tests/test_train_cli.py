@@ -230,7 +230,11 @@ BAD_CONFIGS = {
     "no such folder": ('path = "tables"', 'path = "tabels"', "tabels"),
     "negative noise": ("noise_multiplier = 2.0", "noise_multiplier = -1", "privacy.noise_multiplier"),
     "too little noise": ("noise_multiplier = 2.0", "noise_multiplier = 0.01", "privacy.noise_multiplier"),
-    "noise and target": ("noise_multiplier = 2.0", "noise_multiplier = 2.0\ntarget.mu = 1", "only one decides"),
+    "noise and target": (
+        "noise_multiplier = 2.0",
+        "noise_multiplier = 2.0\ntarget.mu = 1",
+        "give exactly one of noise_multiplier",
+    ),
     "batch larger than a client": ("batch = 20", "batch = 50", "client west: batch = 50"),
     "batch of nothing": ("batch = 20", "batch = 0", "local.batch"),
     "participation of nobody": ("rounds = 15", "rounds = 15\nparticipation = 0", "participation"),

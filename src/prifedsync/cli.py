@@ -586,22 +586,11 @@ def _about_rule(kind: type[Rule]) -> dict[str, Any]:
     """One row of the table for programs, and which fields of [rule] (and of one client's own) the rule reads."""
     from inspect import cleandoc
 
+    from .rules.fields import described, fields_read
+
     row = {key: getattr(kind, key) for key in RULE_COLUMNS}
-    return row | {"about": cleandoc(sys.modules[kind.__module__].__doc__ or ""), "fields": _fields_read(kind)}
-
-
-def _fields_read(kind: type[Rule]) -> list[str]:
-    """The client's numbers that its functions ask for, its own fields, and delivery where something is sent."""
-    from dataclasses import fields
-
-    from .rules import Steps
-
-    rule = kind()
-    asked = {name for function in (kind.helper, kind.attention) for name in function.__code__.co_names}
-    if any(each and type(each).pull is not Steps.pull for each in (rule.steps, rule.kept)):
-        asked.add("strength")
-    shared = [name for name in ("mixing", "strength") if name in asked]
-    return [*shared, *(field.name for field in fields(kind)), *(["delivery"] if kind.uploads else [])]
+    about = cleandoc(sys.modules[kind.__module__].__doc__ or "")
+    return row | {"about": about, "fields": fields_read(kind), "own_fields": described(kind)}
 
 
 def _print_rules(known: Mapping[str, type[Rule]]) -> None:
@@ -610,6 +599,9 @@ def _print_rules(known: Mapping[str, type[Rule]]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from .config.toml import toml
+    from .rules.fields import described
 
     console = Console()
     table = Table(title="Personalisation rules", title_justify="left", show_lines=True)
@@ -626,6 +618,10 @@ def _print_rules(known: Mapping[str, type[Rule]]) -> None:
         table.add_row(*(escape(getattr(kind, key)) for key in RULE_COLUMNS))
     console.print(table)
     console.print(RULE_SYMBOLS, highlight=False, markup=False)
+    for kind in known.values():
+        for own in described(kind):
+            field = f"rule.{own['name']} = {toml(own['default'])}"
+            console.print(f"{kind.name}: {field}: {own['about']} ({own['allowed']})", highlight=False, markup=False)
 
 
 def _print_partition(found: Census, out: Path | None, own: bool) -> None:

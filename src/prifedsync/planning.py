@@ -1,12 +1,12 @@
-"""From the config to each client's job: its plan, its noise, its optimiser."""
+"""From the config to its rule, and to each client's job: its plan, its noise, its optimiser."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .accounting import (
     CannotMeet,
@@ -23,59 +23,88 @@ from .config import ClientConfig, Config
 from .data import Description
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
-from .rules import RULES, Pulled, Rule
-from .values import BadValue
+from .named import function
+from .rules import RULES, Mixture, Pulled, Rule
+from .rules.fields import own_values, with_fields
+from .rules.outside import checked_class, made
+from .values import NOT_GIVEN, BadValue, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
+GIVEN_RULE = "python:rule"  # the config's rule where it was given from Python
 GIVEN_OPTIMISER = "python:optimiser"  # the config's optimiser where it was given from Python
 T = TypeVar("T")
 Margin = Callable[[NoisySteps, Neighbours], float]  # what rounding takes
 
 
-def rule_of(config: Config) -> Rule:
-    """The config's rule, with its own numbers from [rule]."""
-    kind = _kind(config)
-    return kind(**{field.name: getattr(config.rule, field.name) for field in fields(kind)})
+# The rule
 
 
-def participation_of(config: Config) -> float:
-    """The chance to take part in a round; who trains alone waits for nobody."""
-    return config.participation if _kind(config).uploads else 1.0
-
-
-def _kind(config: Config) -> type[Rule]:
+def rule_of(config: Config, rule: Rule | type[Rule] | None = None) -> Rule:
+    """The config's rule, or the one given from Python, with its own fields from [rule], checked."""
     name = config.rule.name
-    if name not in RULES:
-        near = get_close_matches(name, RULES, 1, 0)[0]
-        raise BadValue("rule.name", name, "is not a rule", f"did you mean {near}? rules: {', '.join(RULES)}")
-    return RULES[name]
+    own = config.rule.own
+    if rule is not None:
+        found = _given(rule, own)
+        if name == GIVEN_RULE and own_values(found) != own:
+            raise BadValue("rule", rule, f"differs from [rule] in the config, which has {dict(own)}", "give the same rule")
+        return found
+    if name in RULES:
+        return with_fields(RULES[name], own)
+    if name == GIVEN_RULE:
+        reason = "is missing: the rule of this run was given from Python, and must be given again"
+        raise BadValue("rule", NOT_GIVEN, reason, "pass rule=…")
+    if ":" in name:
+        return made(checked_class(function("rule.name", name), "rule.name", name, RULES), own, "rule.name", name)
+    near = get_close_matches(name, RULES, 1, 0)[0]
+    remedy = f'did you mean {near}? The rules are {", ".join(RULES)}, or "module:Rule" for your own'
+    raise BadValue("rule.name", name, "is not a rule", remedy)
+
+
+def with_given_rule(config: Config, rule: Rule | type[Rule]) -> Config:
+    """The config of a run whose rule is given from Python: [rule] has the values of its fields, and names no code."""
+    return config.with_rule(GIVEN_RULE, **own_values(_given(rule, config.rule.own)))
+
+
+def _given(rule: Rule | type[Rule], own: Mapping[str, Any]) -> Rule:
+    """A rule from Python. A class takes its fields from the config's [rule]; an instance has its own."""
+    kind = rule if isinstance(rule, type) else type(rule)
+    taken = [name for name, known in RULES.items() if known is not kind]
+    checked_class(kind, "rule", rule, taken)
+    return made(kind, own if isinstance(rule, type) else own_values(rule), "rule", rule)
+
+
+def participation_of(config: Config, rule: Rule) -> float:
+    """The probability to take part in a round; a client that sends nothing takes part in all."""
+    return config.participation if rule.uploads else 1.0
+
+
+# The jobs
 
 
 def jobs_of(
     config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None,
-    optimiser: Update | None = None,
+    rule: Rule | None = None, optimiser: Update | None = None,
 ) -> list[Job]:  # fmt: skip
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client.
 
-    `optimiser`: the one that the config calls "python:optimiser".
+    rule: what `rule_of` made of this config, if the caller has it already.
+    optimiser: the one that the config calls "python:optimiser".
     """
+    rule = rule_of(config) if rule is None else rule
     updates = _updates(config, optimiser)
     sizes = federation.sizes
-    for name in config.clients:
-        if name not in sizes:
-            near = get_close_matches(name, sizes, 1, 0)
-            raise BadValue(f'clients."{name}"', "given", "is not a client of this data", f"did you mean {near[0]}?")
+    _check_names(config, sizes)
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
+        own = config.clients.get(name, ClientConfig())
         try:
-            own = config.clients.get(name, ClientConfig())
-            jobs.append(_job(config, name, own, present, federation.copies, margin, updates))
+            jobs.append(_Planned(config, rule, name, own, present, federation.copies, margin, updates).job())
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
     if federation.copies > 1 and len({job.plan for job in jobs}) > 1:
-        rule = "is accounted where all clients have one plan, and these differ"
-        raise BadValue("data.overlap", "true", rule, "leave [clients] out, or set data.overlap = false")
+        reason = "needs the same plan for all clients, and here plans differ"
+        raise BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
     return jobs
 
 
@@ -84,8 +113,8 @@ def _updates(config: Config, given: Update | None) -> dict[str, Update]:
     fields = {own.optimiser: f'clients."{name}".optimiser' for name, own in config.clients.items() if own.optimiser}
     fields[config.local.optimiser] = "local.optimiser"
     if given is not None and GIVEN_OPTIMISER not in fields:
-        rule = f'is given from Python, and the config says local.optimiser = "{config.local.optimiser}"'
-        raise BadValue("optimiser", type(given).__name__, rule, "leave out one of the two")
+        reason = f'is given from Python, and the config says local.optimiser = "{config.local.optimiser}"'
+        raise BadValue("optimiser", type(given).__name__, reason, "leave out one of the two")
     updates = {}
     for name, field in fields.items():
         if name == GIVEN_OPTIMISER:
@@ -97,87 +126,147 @@ def _updates(config: Config, given: Update | None) -> dict[str, Update]:
     return updates
 
 
-def _job(
-    config: Config, name: str, own: ClientConfig, present: int, copies: int, margin: Margin, updates: dict[str, Update]
-) -> Job:
-    private, local = config.privacy, config.local
+def _check_names(config: Config, sizes: Mapping[str, int]) -> None:
+    for name in config.clients:
+        if name not in sizes:
+            near = get_close_matches(name, sizes, 1, 0)
+            raise BadValue(f'clients."{name}"', NOT_GIVEN, "is not a client of this data", f"did you mean {near[0]}?")
 
-    rule = rule_of(config)
-    batch, steps = either(own.batch, local.batch), either(own.local_steps, local.local_steps)
-    counted = rule.noisy_gradients(steps)
-    if rule.uploads and rule.upload_steps(steps) < 1:
-        raise BadValue(
-            "rule.name", rule.name, "sends what no noisy gradient went into", "its upload_steps must be at least 1"
+
+@dataclass(frozen=True)
+class _Planned:
+    """What one client's job is made of."""
+
+    config: Config
+    rule: Rule
+    name: str
+    own: ClientConfig
+    present: int  # records that the client has
+    copies: int
+    margin: Margin
+    updates: Mapping[str, Update]  # optimisers from outside, by the config's names for them
+
+    def job(self) -> Job:
+        self._check()
+        optimiser = self._optimiser()
+        strength = either(self.own.strength, self.config.rule.strength)
+        _check_strength(self.rule, optimiser, strength, self.steps)
+        return Job(
+            client=self.name,
+            plan=self._plan(),
+            optimiser=optimiser,
+            unnoised_steps=self._unnoised_steps(),
+            averaging=self.config.local.averaging,
+            mixing=either(self.own.mixing, self.config.rule.mixing),
+            strength=strength,
+            kept_steps=self.steps if self.rule.kept else 0,
+            participation=participation_of(self.config, self.rule),
+            kept_counted=self.rule.publishes or not self.rule.uploads,
         )
-    if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and counted and own.records is None:
-        raise BadValue(
-            "records", "nothing", "must be given under add-remove neighbours: a public nominal number, never the count",
-            f'set clients."{name}".records',
-        )  # fmt: skip
-    records = either(own.records, present)
-    sampling = Sampling(either(own.sampling, local.sampling))
-    clip = either(own.clip_norm, private.clip_norm)
-    noise = either(own.noise_multiplier, private.noise_multiplier)
-    unnoised_steps, plan = None, None
-    if private.mechanism != "noisy-steps" or not counted:
-        unnoised_steps = UnnoisedSteps(records=present, batch=batch, local_steps=counted or steps, sampling=sampling)
-    if private.mechanism != "none" and counted:  # what nobody else ever sees needs no plan
-        mechanism: NoisySteps | OutputPerturbation
-        if private.mechanism == "noisy-steps":
-            mechanism = NoisySteps(
-                noise_multiplier=noise or UNCALIBRATED, records=records, batch=batch, sampling=sampling, clip_norm=clip,
-                local_steps=counted,
-            )  # fmt: skip
-            mechanism = replace(mechanism, clip_margin=margin(mechanism, Neighbours(private.neighbours)))
-        elif rule.outer or rule.publishes:
-            both = f"cannot go with rule {rule.name}" + (", publish = true" if rule.publishes else "")
-            remedy = "one noised change does not cover two models: use noisy-steps"
-            raise BadValue("privacy.mechanism", private.mechanism, both, remedy)
-        else:
-            kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"
-            mechanism = OutputPerturbation(noise_multiplier=noise or UNCALIBRATED, clip_norm=clip, noise=kind)
+
+    @property
+    def steps(self) -> int:
+        return either(self.own.local_steps, self.config.local.local_steps)
+
+    @property
+    def counted(self) -> int:
+        """Noisy gradients of a round."""
+        return self.rule.noisy_gradients(self.steps)
+
+    @property
+    def batch(self) -> int | Literal["full"]:
+        return either(self.own.batch, self.config.local.batch)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(either(self.own.sampling, self.config.local.sampling))
+
+    @property
+    def noise(self) -> float | None:
+        return either(self.own.noise_multiplier, self.config.privacy.noise_multiplier)
+
+    def _check(self) -> None:
+        private = self.config.privacy
+        if self.rule.uploads:
+            uploaded = self.rule.upload_steps(self.steps)
+            remedy = f"rule {self.rule.name} would upload what no noisy gradient went into"
+            whole("rule.upload_steps", uploaded, 1, remedy=remedy)
+        noisy = private.mechanism == "noisy-steps" and self.counted
+        if private.neighbours == "add-remove" and noisy and self.own.records is None:
+            rule = "must be set with add-remove adjacency: a public nominal number, never the actual one"
+            raise BadValue("records", NOT_GIVEN, rule, f'set clients."{self.name}".records')
+
+    def _unnoised_steps(self) -> UnnoisedSteps | None:
+        if self.config.privacy.mechanism == "noisy-steps" and self.counted:
+            return None
+        steps = self.counted or self.steps
+        return UnnoisedSteps(records=self.present, batch=self.batch, local_steps=steps, sampling=self.sampling)
+
+    def _plan(self) -> PrivacyPlan | None:
+        """None where there is no mechanism, and where nobody else ever sees anything."""
+        if self.config.privacy.mechanism == "none" or not self.counted:
+            return None
         plan = PrivacyPlan(
-            mechanism=mechanism, rounds=config.rounds, participation=participation_of(config),
-            neighbours=Neighbours(private.neighbours), copies=copies,
-        )  # fmt: skip
-        if noise is None:
-            plan = _calibrated(plan, _target(config))
-    which = either(own.optimiser, local.optimiser)
-    optimiser = Optimiser(
-        name=which,
-        own=updates.get(which),
-        learning_rate=either(own.learning_rate, local.learning_rate),
-        momentum=local.momentum,
-        betas=local.betas,
-        decay=local.decay,
-        stability=local.stability,
-        weight_decay=local.weight_decay,
-        schedule=Schedule(
-            kind=local.schedule, every=local.schedule_every, factor=local.schedule_factor, rounds=config.rounds
-        ),
-        carried=local.state == "carried",
-    )
-    strength = either(own.strength, config.rule.strength)
-    _check_strength(rule, optimiser, strength, steps)
-    return Job(
-        client=name, plan=plan, optimiser=optimiser, unnoised_steps=unnoised_steps, averaging=local.averaging,
-        mixing=either(own.mixing, config.rule.mixing), strength=strength, kept_steps=steps if rule.kept else 0,
-        participation=participation_of(config), kept_counted=rule.publishes or not rule.uploads,
-    )  # fmt: skip
+            mechanism=self._mechanism(),
+            rounds=self.config.rounds,
+            participation=participation_of(self.config, self.rule),
+            neighbours=Neighbours(self.config.privacy.neighbours),
+            copies=self.copies,
+        )
+        return plan if self.noise is not None else _calibrated(plan, _target(self.config))
+
+    def _mechanism(self) -> NoisySteps | OutputPerturbation:
+        private = self.config.privacy
+        clip = either(self.own.clip_norm, private.clip_norm)
+        noise = self.noise or UNCALIBRATED
+        if private.mechanism == "noisy-steps":
+            steps = NoisySteps(
+                noise_multiplier=noise, records=either(self.own.records, self.present), batch=self.batch,
+                sampling=self.sampling, clip_norm=clip, local_steps=self.counted,
+            )  # fmt: skip
+            return replace(steps, clip_margin=self.margin(steps, Neighbours(private.neighbours)))
+        if self.rule.outer or self.rule.publishes:
+            which = f"rule {self.rule.name}{', publish = true' if self.rule.publishes else ''}"
+            rule = f"cannot be combined with {which}: one noised update does not cover two models"
+            raise BadValue("privacy.mechanism", private.mechanism, rule, "use noisy-steps")
+        kind: Literal["gaussian", "laplace"] = "laplace" if private.mechanism == "output-laplace" else "gaussian"
+        return OutputPerturbation(noise_multiplier=noise, clip_norm=clip, noise=kind)
+
+    def _optimiser(self) -> Optimiser:
+        local = self.config.local
+        schedule = Schedule(
+            kind=local.schedule,
+            every=local.schedule_every,
+            factor=local.schedule_factor,
+            rounds=self.config.rounds,
+        )
+        name = either(self.own.optimiser, local.optimiser)
+        return Optimiser(
+            name=name,
+            own=self.updates.get(name),
+            learning_rate=either(self.own.learning_rate, local.learning_rate),
+            momentum=local.momentum,
+            betas=local.betas,
+            decay=local.decay,
+            stability=local.stability,
+            weight_decay=local.weight_decay,
+            schedule=schedule,
+            carried=local.state == "carried",
+        )
 
 
 def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: int) -> None:
-    """Refuse a pull that throws the weights over what they are pulled to."""
+    """Refuse a pull that throws the weights beyond what they are pulled to."""
     pulled = any(isinstance(each, Pulled) for each in (rule.steps, rule.kept))
-    if pulled and optimiser.update.proportional and optimiser.learning_rate * strength > 1:
-        rate = optimiser.learning_rate
-        raise BadValue("strength", strength, f"with learning_rate = {rate:g} overshoots", f"at most {down(1 / rate, 6)}")
+    rate = optimiser.learning_rate
+    if pulled and optimiser.update.proportional and rate * strength > 1:
+        reason = f"is too large for learning_rate = {rate:g}: a step would overshoot what the weights are pulled to"
+        raise BadValue("strength", strength, reason, f"use at most {down(1 / rate, 6)}")
     reach = optimiser.pace(0) * steps
-    if rule.name == "mixture" and strength * reach > 1:
-        remedy = f"at most {down(1 / reach, 6)}: one over learning_rate times local_steps, less with momentum"
-        raise BadValue(
-            "strength", strength, f"gives the global model a weight of {up(strength * reach, 6)}, over 1", remedy
-        )
+    if isinstance(rule, Mixture) and strength * reach > 1:
+        reason = f"gives the global model a weight of {up(strength * reach, 6)}, which is above 1"
+        remedy = f"use at most {down(1 / reach, 6)}: 1 / (learning_rate × local_steps), less with momentum"
+        raise BadValue("strength", strength, reason, remedy)
 
 
 def either(mine: T | None, shared: T) -> T:
@@ -200,4 +289,6 @@ def _calibrated(plan: PrivacyPlan, target: Target) -> PrivacyPlan:
     try:
         return calibrated(plan, target)
     except CannotMeet as reason:
-        raise BadValue("privacy.target", str(target), f"cannot be met: {reason}", "take fewer rounds or steps") from None
+        raise BadValue(
+            "privacy.target", str(target), f"cannot be met: {reason}", "plan fewer rounds or fewer local steps"
+        ) from None

@@ -10,15 +10,25 @@ from typing import TypeVar
 LONGEST = 200  # characters of a value that a refusal repeats
 
 
+class NotGiven(Enum):
+    """Stands for the value of a field that has none: the refusal is then about the field itself."""
+
+    NOT_GIVEN = "not given"
+
+
+NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
 class BadValue(ValueError):
-    """An input that breaks a rule: says the field, its value, the rule and the remedy in one line."""
+    """An input that breaks a rule: says the field, its value if it has one, the rule and the remedy in one line."""
 
     def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
         self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
         shown = str(value)
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}…"
-        super().__init__(_one_line(f"{field} = {shown} {rule}" + (f"; {remedy}" if remedy else "")))
+        subject = field if value is NOT_GIVEN else f"{field} = {shown}"
+        super().__init__(_one_line(f"{subject} {rule}" + (f"; {remedy}" if remedy else "")))
 
 
 def _one_line(text: str) -> str:

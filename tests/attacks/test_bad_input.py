@@ -84,10 +84,10 @@ def nothing():
 INPUTS = {  # what lies in the folder, the command, what the line says
     "a long field of sizes": (write("sizes.csv", f"client,records\n{LONG},5\n"), PLAN, "field larger than field limit"),
     "a long header of sizes": (write("sizes.csv", f"client,records,{LONG}\na,5\n"), PLAN, "field larger than field limit"),
-    "a deep override": (nothing, ["train", "--set", f"{DEEP}=1"], "is nested more than 20 deep"),
-    "a deep list": (nothing, ["train", "--set", f"rounds={'[' * 300}{']' * 300}"], "is nested more than 20 deep"),
-    "a deep table": (nothing, ["train", "--set", f"data={'{a=' * 300}1{'}' * 300}"], "is nested more than 20 deep"),
-    "a deep key in a file": (write("deep.toml", f"{DEEP} = 1\n"), ["train", "deep.toml"], "is nested more than 20 deep"),
+    "a deep override": (nothing, ["train", "--set", f"{DEEP}=1"], "is nested more than 20 levels deep"),
+    "a deep list": (nothing, ["train", "--set", f"rounds={'[' * 300}{']' * 300}"], "is nested more than 20 levels deep"),
+    "a deep table": (nothing, ["train", "--set", f"data={'{a=' * 300}1{'}' * 300}"], "is nested more than 20 levels deep"),
+    "a deep key in a file": (write("deep.toml", f"{DEEP} = 1\n"), ["train", "deep.toml"], "is nested more than 20"),
     "a deep table in a file": (write("deep.toml", f"[{DEEP}]\nx = 1\n"), ["train", "deep.toml"], "is nested more than 20"),
     "an encrypted npz": (lambda: npz(6, 8, 1), NPZ, "a.npz cannot be read: File 'x.npy' is encrypted"),
     "an npz packed in another way": (lambda: npz(8, 10, 97), NPZ, "a.npz cannot be read: That compression method"),
@@ -97,7 +97,7 @@ INPUTS = {  # what lies in the folder, the command, what the line says
     "a --resume that is not UTF-8": (nothing, ["train", "--resume", NOT_UTF8], r"caf\udce9 is not UTF-8"),
     "a picture's name that is not UTF-8": (nothing, ["partition", "--out", f"{NOT_UTF8}.png"], "is not UTF-8"),
     "a line break in a name": (
-        nothing, ["train", *QUICK, "--out", "run", "--set", r'clients."a\nb".batch=2'], r'clients."a\nb" = given is not',
+        nothing, ["train", *QUICK, "--out", "run", "--set", r'clients."a\nb".batch=2'], r'clients."a\nb" is not a client',
     ),
     "nothing to time": (nothing, ["bench", "mlp", "--set", "rule.name=alone"], "rule.name = alone has no noisy steps"),
     "more clients than fit a number": (nothing, ["bench", "mlp", "--clients", "9" * 30], "clients = 9999"),
@@ -171,7 +171,7 @@ def test_a_config_from_python_that_is_nested_too_deeply():
     deep = 1
     for _ in range(5_000):
         deep = {"a": deep}
-    with pytest.raises(BadValue, match="is nested more than 20 deep"):
+    with pytest.raises(BadValue, match="is nested more than 20 levels deep"):
         from_mapping({"data": deep})
 
 

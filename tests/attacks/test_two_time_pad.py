@@ -127,7 +127,7 @@ FIELDS = {
     "data.task": "regression",
     "averaging": 0.0,
     "metric": "auc",
-    "rule.publish": True,
+    "rule.strength": 0.5,
     "model.dropout": False,
     "performance.engine": "reference",
     "privacy.delta": 1e-6,

@@ -156,7 +156,9 @@ CONFIGS = [*RULES, "apfl, published", "ditto, published", "alone, published"]
 
 def config_of(text, *more):
     name, _, published = text.partition(", ")
-    chosen = [f"rule.name={name}", f"rule.publish={'true' if published else 'false'}", "rule.inner_steps=4"]
+    chosen = [f"rule.name={name}"]
+    chosen += ["rule.publish=true"] if published else []
+    chosen += ["rule.inner_steps=4"] if name == "pfedme" else []
     return load("digits", [*SMALL, f"local.local_steps={STEPS}", *chosen, *more])
 
 
@@ -314,7 +316,7 @@ def test_with_secret_draws_only_what_is_covered_may_be_published(folders):
 @pytest.mark.parametrize("mechanism", ["output-gaussian", "output-laplace"])
 @pytest.mark.parametrize("text", ["pfedme", "apfl, published", "ditto, published", "alone, published"])
 def test_one_noised_change_does_not_cover_two_models(text, mechanism):
-    with pytest.raises(BadValue, match=r"cannot go with rule .* does not cover two models: use noisy-steps") as refused:
+    with pytest.raises(BadValue, match=r"cannot be combined with rule .* not cover two models; use noisy-steps") as refused:
         running.prepare(config_of(text, f"privacy.mechanism={mechanism}"))
     assert "\n" not in str(refused.value)
 

@@ -24,7 +24,7 @@ ROUNDS = 200
 
 def check_coins(prepared: Prepared, draws: Draws) -> Check:
     """Tosses under two keys, at the rate of the config; and at one half, where repetitions have an exact law."""
-    rate = participation_of(prepared.config)
+    rate = participation_of(prepared.config, prepared.rule)
     if rate >= 1:
         return Check("participation coin", "everybody, always", "everybody, always", True, _COIN)
     both = (draws, another_key(draws))

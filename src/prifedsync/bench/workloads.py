@@ -14,7 +14,7 @@ import torch
 
 from ..config import Config, load
 from ..data import Client, Federation, Records, Task
-from ..rules import RULES
+from ..planning import rule_of
 from ..values import BadValue
 
 Kind = Literal["cpu", "cuda"]
@@ -49,8 +49,7 @@ class Workload:
         if config.privacy.mechanism != "noisy-steps":
             rule = "has no noisy steps to time"
             raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "leave it out")
-        kind_of_rule = RULES.get(config.rule.name)
-        if kind_of_rule and not kind_of_rule.uploads and not config.rule.publish:
+        if not rule_of(config).noisy_gradients(config.local.local_steps):
             raise BadValue("rule.name", config.rule.name, "has no noisy steps to time", "or rule.publish=true")
         return config
 

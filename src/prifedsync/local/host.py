@@ -19,8 +19,8 @@ from .client import Client, Slots, numbers
 from .draws import Key
 from .job import Part, Phase, column
 from .net import Net
-from .optimisers import Stacked
 from .net.programs import Program
+from .optimisers import Stacked
 from .step import Gradient, LocalState
 
 

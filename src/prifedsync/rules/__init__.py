@@ -6,6 +6,7 @@ from .attentive import Attentive
 from .ditto import Ditto
 from .fedavg import FedAvg
 from .fedprox import FedProx
+from .fields import field
 from .interpolate import Interpolate
 from .mean_regularised import MeanRegularised
 from .mixture import Mixture
@@ -46,4 +47,5 @@ __all__ = [
     "Server",
     "Steps",
     "Unprotected",
+    "field",
 ]

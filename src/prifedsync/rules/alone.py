@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from .fields import PUBLISH, field
 from .rule import Kept, Noised, Rule, Server, Unprotected
 
 
@@ -22,7 +23,7 @@ class Alone(Rule):
     cost = "0 (kept); to publish: K in every round, without credit for participation"
     uploads = False
 
-    publish: bool = False
+    publish: bool = field(False, PUBLISH)
 
     @property
     def kept(self) -> Kept:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from .fields import PUBLISH, field
 from .rule import Kept, Rule
 
 
@@ -47,9 +48,9 @@ class APFL(Rule):
     leaves = "w̃_i only"
     cost = "K (v_i and a_i are kept); to publish the blend: 2K, on separate batches"
 
-    publish: bool = False
-    share: float = 0.5
-    share_rate: float = 0.1
+    publish: bool = field(False, PUBLISH)
+    share: float = field(0.5, "initial weight of the personal model in the blend", 0, 1)
+    share_rate: float = field(0.1, "learning rate of that weight", 0)
 
     @property
     def kept(self) -> Kept:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .fields import field
 from .rule import Numbers, Pulled, Rule, Steps
 
 
@@ -22,9 +23,10 @@ class Attentive(Rule):
     server_sends = "u_i = Σ_j ξ_ij·w̃_j, ξ from distances between noised models"
     client_does = "starts from it; pull λ_i·(w − u_i) at every step"
     cost = "K (the weights ξ are post-processing)"
+    numbers = ("mixing", "strength")
     attends = True
 
-    bandwidth: float = 1.0
+    bandwidth: float = field(1.0, "width of the attention, in mean squared distances to the other clients", 0, ends="(]")
 
     @property
     def steps(self) -> Steps:

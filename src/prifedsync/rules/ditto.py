@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .fields import PUBLISH, field
 from .rule import Kept, Pulled, Rule
 
 
@@ -18,8 +19,9 @@ class Ditto(Rule):
     client_does = "trains w_i from it; then v_i, with pull λ_i·(v_i − h_i)"
     leaves = "w̃_i only"
     cost = "K (v_i is kept); to publish v_i: 2K, on separate batches"
+    numbers = ("strength",)
 
-    publish: bool = False
+    publish: bool = field(False, PUBLISH)
 
     @property
     def kept(self) -> Kept:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .rule import Rule
 
 
+@dataclass(frozen=True)
 class FedAvg(Rule):
     name = "fedavg"
     client_does = "starts from it"

@@ -3,12 +3,16 @@ term (λ_i/2)·‖w − h_i‖² has for one (Li, Sahu, Zaheer, Sanjabi, Talwalk
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .rule import Pulled, Rule, Steps
 
 
+@dataclass(frozen=True)
 class FedProx(Rule):
     name = "fedprox"
     client_does = "starts from it; pull λ_i·(w − h_i) at every step"
+    numbers = ("strength",)
 
     @property
     def steps(self) -> Steps:

@@ -4,14 +4,18 @@ Smith 2022, who find it hard to beat)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from .rule import Pulled, Rule, Steps
 
 
+@dataclass(frozen=True)
 class MeanRegularised(Rule):
     name = "mean-regularised"
     client_does = "goes on from its own w̃_i; pull λ_i·(w − h_i) at every step"
+    numbers = ("strength",)
 
     @property
     def steps(self) -> Steps:

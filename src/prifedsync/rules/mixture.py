@@ -8,15 +8,19 @@ the mean has the weight γ·K·λ_i: h_i = (1 − γKλ_i)·w̃_i + γKλ_i·w_g
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from .rule import Numbers, Rule
 
 
+@dataclass(frozen=True)
 class Mixture(Rule):
     name = "mixture"
     server_sends = "the mean of models, w_glob"
     client_does = "starts from (1 − γKλ_i)·w̃_i + γKλ_i·w_glob, γ its learning rate"
+    numbers = ("strength",)
 
     def helper(self, weights: Tensor, own: Tensor, numbers: Numbers) -> Tensor:
         weight = numbers.reach * numbers.strength

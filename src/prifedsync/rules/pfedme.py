@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..accounting.mechanisms import MOST_STEPS
+from .fields import field
 from .rule import Pulled, Rule, Steps
 
 
@@ -30,10 +32,11 @@ class PFedMe(Rule):
     client_does = "L noisy steps on θ_i with pull λ_i·(θ_i − w_i), then w_i moves to θ_i; K times"
     leaves = "w̃_i (θ_i may be published too)"
     cost = "K·L, each on its own batch"
+    numbers = ("strength",)
     outer = True
 
-    inner_steps: int = 3
-    outer_step: float = 0.5
+    inner_steps: int = field(3, "noisy gradients before each move of the local model (L)", 1, MOST_STEPS)
+    outer_step: float = field(0.5, "how far that move goes: 1 moves the local model all the way", 0, 1, "(]")
 
     @property
     def steps(self) -> Steps:

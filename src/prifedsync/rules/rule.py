@@ -133,13 +133,14 @@ class Kept(Steps):
 
 @dataclass(frozen=True)
 class Rule:
-    """F_i and what the client does with it. A rule's fields are filled from the config's [rule] by their names."""
+    """F_i and what the client does with it. Its fields (`rules.field`) are filled from the config's [rule] by name."""
 
     name: ClassVar[str] = ""
     server_sends: ClassVar[str] = "w_glob"
     client_does: ClassVar[str] = ""
     leaves: ClassVar[str] = "w̃_i"
     cost: ClassVar[str] = "K"  # noisy gradients a round
+    numbers: ClassVar[tuple[str, ...]] = ()  # the numbers of each client that it reads: "mixing", "strength"
     uploads: ClassVar[bool] = True  # whether anything is sent at all
     attends: ClassVar[bool] = False  # whether what a client is sent is made of everybody's last uploads
     outer: ClassVar[bool] = False  # whether the upload is not the last iterate; that one is the personal model then

@@ -29,9 +29,9 @@ def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     """What it would be without privacy: all together, or each client alone."""
     config = prepared.config.changed(**{"privacy.mechanism": "none"})
     if kind == "alone":
-        config = config.changed(**{"rule.name": "alone", "rule.publish": False})
+        config = config.with_rule("alone")
     elif not prepared.rule.uploads:
-        config = config.changed(**{"rule.name": "fedavg"})
+        config = config.with_rule("fedavg")
     bare = prepared.under(config)
     engine = bare.cohort(SeededDraws(config.seed))
     start = Server(engine.start)

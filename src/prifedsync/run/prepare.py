@@ -6,7 +6,7 @@ A federation may be held, with all its records, or only described: a server plan
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,11 @@ from ..data import Client, Description, Federation, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
-from ..local import Arithmetic, Draws, Job, Net, losses
+from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, losses
 from ..local.net.inspection import check_every_record
-from ..metrics import LOWER_IS_BETTER
-from ..planning import jobs_of, participation_of, rule_of
+from ..local.optimisers import checked
+from ..metrics import METRICS, Metric, metric_of
+from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, jobs_of, participation_of, rule_of, with_given_rule
 from ..record import Score
 from ..rules import Rule
 from ..server import Aggregator
@@ -50,7 +51,12 @@ class Prepared:
     net: Net
     jobs: tuple[Job, ...]
     rule: Rule
-    metric: str
+    scored_by: Metric
+    optimiser: Update | None = None  # where it was given from Python
+
+    @property
+    def metric(self) -> str:
+        return self.scored_by.name
 
     @property
     def held(self) -> Federation:
@@ -67,7 +73,7 @@ class Prepared:
     @cached_property
     def scorer(self) -> Scorer:
         tests = [(client.test.x, client.test.y) for client in self.held.clients]
-        return Scorer(self.net, tests, self.metric, self.config.seed)
+        return Scorer(self.net, tests, self.scored_by, self.config.seed)
 
     @property
     def plans(self) -> list[PrivacyPlan]:
@@ -84,8 +90,9 @@ class Prepared:
 
     def under(self, config: Config) -> Prepared:
         """The same records and net under another config."""
-        jobs = jobs_of(config, self.description, self.net.margin_for)
-        return replace(self, config=config, jobs=tuple(jobs), rule=rule_of(config))
+        rule = self.rule if config.rule == self.config.rule else rule_of(config)  # one given from Python is here alone
+        jobs = jobs_of(config, self.description, self.net.margin_for, rule=rule, optimiser=self.optimiser)
+        return replace(self, config=config, jobs=tuple(jobs), rule=rule)
 
     def aggregator(self, folder: Path | None = None) -> Aggregator:
         """The server's side."""
@@ -98,7 +105,7 @@ class Prepared:
         how = self.config.performance
         performance = Performance(
             chunk=how.chunk, records_at_once=how.records_at_once, memory=self._memory, compile=how.compile,
-            share=share or participation_of(self.config), rounds=self.config.rounds,
+            share=share or participation_of(self.config, self.rule), rounds=self.config.rounds,
         )  # fmt: skip
         clients = self.held.clients
         tests = [part for client in clients for part in (client.test.x, client.test.y)]
@@ -106,7 +113,11 @@ class Prepared:
             self.net, self.jobs, [(client.train.x, client.train.y) for client in clients], self.rule, draws,
             augment=self.config.local.augment, performance=performance, folder=folder, scorer=self.scorer,
             config=self._fixed_fields(),
-            bound_to={"task": [repr(self.description.task), self.metric], "test records": tests},
+            bound_to={
+                "task": [repr(self.description.task), self.metric],
+                "metric": [behaviour.of(self.scored_by.of).hex()],
+                "test records": tests,
+            },
         )  # fmt: skip
 
     @property
@@ -124,7 +135,7 @@ class Prepared:
         return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
 
     def score(self, values: list[float | None]) -> Score:
-        return Score.over(values, self.metric in LOWER_IS_BETTER)
+        return Score.over(values, self.scored_by.lower_is_better)
 
 
 def prepare(
@@ -132,25 +143,25 @@ def prepare(
     clients: Given | None = None,
     model: nn.Module | None = None,
     watch: Watch = lambda event: None,
+    *,
+    rule: Rule | type[Rule] | None = None,
+    optimiser: Update | type[Update] | None = None,
+    metric: Metric | Callable[..., Any] | None = None,
+    layer_rules: LayerRules | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained. A `Description` needs no records."""
-    rule = rule_of(config)
+    if rule is not None and config.rule.name != GIVEN_RULE:
+        config = with_given_rule(config, rule)
+    rule = rule_of(config, rule)
+    update = None if optimiser is None else checked("optimiser", GIVEN_OPTIMISER, optimiser)
     device = _device(config.performance.device)
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
-    federation = None if isinstance(clients, Description) else _with_features(_held(config, clients), config.model.features)
-    if isinstance(clients, Description):
-        description = _described_features(clients, config.model.features)
-        few = description.made_up(INSPECTED)
-        tokens = description.tokens > 0
-    else:
-        assert federation is not None
-        description = federation.description
-        few = _first_records(federation)
-        tokens = federation.tokens
-    metric = _metric(config, description)
+    federation, description, few = _records(config, clients)
+    scored_by = metric_of(config.metric, description.task.kind, metric)
+    scored_by.check(description.task.kind, description.task.outputs)
     if model is None:
-        if tokens and ":" not in config.model.name:
+        if not few.x.is_floating_point() and ":" not in config.model.name:
             raise BadValue(
                 "model.name", config.model.name, "takes numbers, and these records are whole numbers (tokens)",
                 'give data.ranges."*" to scale them, or a model of your own',
@@ -158,14 +169,34 @@ def prepare(
         model = models.build(config.model, description.shape, description.task.outputs, config.seed)
     arithmetic = _arithmetic(config.performance.dtype, device)
     dtype = torch.float64 if arithmetic == "float64" else torch.float32
-    net = Net(model, losses.BY_TASK[description.task.kind], few.x, few.y, dtype, device, arithmetic=arithmetic)
+    net = Net(
+        model, losses.BY_TASK[description.task.kind], few.x, few.y, dtype, device, arithmetic=arithmetic,
+        layer_rules=models.layer_rules(config.model.layer_rules, layer_rules),
+    )  # fmt: skip
     if federation:
         _check_every_record(federation, model, net)
     total = len(description.sizes)
-    jobs = jobs_of(config, description, net.margin_for, lambda done: watch(Working("planning clients", done, total)))
+
+    def told(done: int) -> None:
+        watch(Working("planning clients", done, total))
+
+    jobs = jobs_of(config, description, net.margin_for, told, rule, update)
     for job in jobs:
         job.check_spread(net.arithmetic)
-    return Prepared(config, description, federation, model, net, tuple(jobs), rule, metric)
+    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, update)
+    if federation and scored_by not in METRICS.values():
+        prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
+    return prepared
+
+
+def _records(config: Config, clients: Given | None) -> tuple[Federation | None, Description, Records]:
+    """The federation if it is held, what is public about it, and a few records to inspect a model with."""
+    features = config.model.features
+    if isinstance(clients, Description):
+        described = _described_features(clients, features)
+        return None, described, described.made_up(INSPECTED)
+    federation = _with_features(_held(config, clients), features)
+    return federation, federation.description, _first_records(federation)
 
 
 def _held(config: Config, clients: Federation | Mapping[str, tuple[Any, ...]] | None) -> Federation:
@@ -174,15 +205,6 @@ def _held(config: Config, clients: Federation | Mapping[str, tuple[Any, ...]] | 
     if config.data.source == GIVEN:
         raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
     return data.load(config.data, config.seed)
-
-
-def _metric(config: Config, description: Description) -> str:
-    task = description.task
-    if config.metric == "auto":
-        return "rmse" if task.kind == "regression" else "accuracy"
-    if config.metric == "auc" and task.outputs > 2:
-        raise BadValue("metric", "auc", f"needs two classes, not {task.outputs}", "use accuracy or f1")
-    return config.metric
 
 
 def _first_records(federation: Federation) -> Records:

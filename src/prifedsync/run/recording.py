@@ -143,7 +143,7 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
-        found.append("records, model or layer rules were given from Python: config.toml alone does not repeat this run")
+        found.append("records, model or code were given from Python: config.toml alone does not repeat this run")
     return tuple(found)
 
 

@@ -19,13 +19,13 @@ from ..data import Federation
 from ..engines import Cohort
 from ..events import Until, Watch
 from ..files import CONFIG, LOG, claimed, not_begun, write_file
-from ..local import Net, Update
+from ..local import LayerRules, Net, Update
 from ..metrics import GIVEN_METRIC, Metric
 from ..planning import GIVEN_OPTIMISER
 from ..record import (
     RunRecord,
 )
-from ..rules import Server
+from ..rules import Rule, Server
 from ..values import BadValue
 from .baselines import comparison, scores_of
 from .checkpoint import Checkpoint
@@ -56,39 +56,62 @@ class Result:
         return self.net.state_dict(self.engine.models()[client].value)
 
 
+@dataclass(frozen=True)
+class FromPython:
+    """What was passed from Python instead of being named in a config: a resumed run needs all of it again."""
+
+    clients: Federation | Mapping[str, tuple[Any, ...]] | None = None
+    model: nn.Module | None = None
+    rule: Rule | type[Rule] | None = None
+    optimiser: Update | type[Update] | None = None
+    metric: Metric | Callable[..., Any] | None = None
+    layer_rules: LayerRules | None = None
+
+    @property
+    def anything(self) -> bool:
+        return any(value is not None for value in vars(self).values())
+
+    def named_in(self, config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+        """The config that says what it does not hold."""
+        source = {} if self.clients is None else {"data.source": GIVEN}
+        if isinstance(config, Mapping):
+            data = {**config.get("data", {}), **({"source": GIVEN} if source else {})}
+            config = from_mapping({**config, "data": data})
+        elif not isinstance(config, Config):
+            config = load(config, [f'{name}="{value}"' for name, value in source.items()])
+        names = source | ({} if self.metric is None else {"metric": GIVEN_METRIC})
+        names |= {} if self.optimiser is None else {"local.optimiser": GIVEN_OPTIMISER}
+        return config.changed(**names) if names else config
+
+
 def train(
     config: Config | Mapping[str, Any] | str | Path | None = None,
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
-    metric: Metric | Callable[..., Any] | None = None,
+    rule: Rule | type[Rule] | None = None,
     optimiser: Update | type[Update] | None = None,
+    metric: Metric | Callable[..., Any] | None = None,
+    layer_rules: LayerRules | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Train as the config says (a preset's name, a file, or a mapping of its fields).
+    """Train as the config says: a preset's name, a file, a mapping of its fields, or nothing for the embedded default.
 
     clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
-    model: your module instead of the config's. out: a new folder for the run.
-    metric: your function of (outputs, y), or a Metric. optimiser: your Update.
+    model: your module instead of the config's.
+    rule: your personalisation rule; a class takes its own fields from the config's [rule].
+    optimiser: your `Update`. metric: your function of (outputs, y), or a `Metric`.
+    layer_rules: rules for per-sample gradients of your own module classes.
+    out: a new folder for the run. watch: called with every event of the run.
     """
-    if isinstance(config, Mapping):
-        source = {} if clients is None else {"source": GIVEN}
-        config = from_mapping({**config, "data": {**config.get("data", {}), **source}})
-    elif not isinstance(config, Config):
-        overrides = [] if clients is None else [f'data.source="{GIVEN}"']
-        config = load(config, overrides)
-    elif clients is not None:
-        config = config.changed(**{"data.source": GIVEN})
-    if metric is not None:
-        config = config.changed(metric=GIVEN_METRIC)
-    if optimiser is not None:
-        config = config.changed(**{"local.optimiser": GIVEN_OPTIMISER})
+    given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
+    config = given.named_in(config)
     watch = watch or (lambda event: None)
     if out is None:
-        return _run(config, clients, model, None, watch, metric, optimiser)
+        return _run(config, given, None, watch)
     with claimed(Path(out), new=True) as folder:
-        return _run(config, clients, model, folder, watch, metric, optimiser)
+        return _run(config, given, folder, watch)
 
 
 def resume(
@@ -96,11 +119,13 @@ def resume(
     *,
     clients: Federation | Mapping[str, tuple[Any, ...]] | None = None,
     model: nn.Module | None = None,
-    metric: Metric | Callable[..., Any] | None = None,
+    rule: Rule | type[Rule] | None = None,
     optimiser: Update | type[Update] | None = None,
+    metric: Metric | Callable[..., Any] | None = None,
+    layer_rules: LayerRules | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Go on with an interrupted run; what was given from Python before must be given again. Raises Finished."""
+    """Go on with an interrupted run; what was given from Python before must be given again. Raises `Finished`."""
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         if folder.is_dir() and not_begun(folder):
@@ -110,8 +135,8 @@ def resume(
         if (folder / RECORD).is_file():  # it is written last, and whole
             Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
             raise Finished(folder)
-        config = load(folder / CONFIG)
-        return _run(config, clients, model, folder, watch or (lambda event: None), metric, optimiser)
+        given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
+        return _run(load(folder / CONFIG), given, folder, watch or (lambda event: None))
 
 
 class Finished(BadValue):
@@ -162,12 +187,10 @@ def trace(
         return Trace(rounds, prepared, device, versions())
 
 
-def _run(
-    config: Config, clients: Any, model: nn.Module | None, folder: Path | None, watch: Watch,
-    metric: Metric | Callable[..., Any] | None, optimiser: Update | type[Update] | None,
-) -> Result:  # fmt: skip
+def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
     started = time.perf_counter()
-    prepared = prepare(config, clients, model, watch, metric, optimiser)
+    prepared = prepare(config, watch=watch, **vars(given))
+    config = prepared.config
     if folder:
         write_file(folder / CONFIG, to_toml(config).encode())
     run = rounds_of(prepared, folder, watch)
@@ -177,8 +200,7 @@ def _run(
     for kind in config.compare:
         scores[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
-    given = clients is not None or model is not None
-    record = record_of(prepared, run, evaluation.released if evaluation else {}, scores, given, watch)
+    record = record_of(prepared, run, evaluation.released if evaluation else {}, scores, given.anything, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
         write_models(folder / "models", prepared, run)

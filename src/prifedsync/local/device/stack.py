@@ -21,16 +21,15 @@ from torch import Tensor
 
 from ...rules import Steps
 from .. import noise, step
-from ..net import invariance
 from ..augment import CHOICES, crop_flip, moves_from_words
 from ..batches import expected_size
 from ..client import Client
 from ..host import Records
 from ..job import Job, Phase
-from ..net import Net
+from ..net import Net, invariance
+from ..net.programs import Program
 from ..noise import DeviceNoise
 from ..optimisers import Optimiser, Stacked
-from ..net.programs import Program
 from ..step import LocalState
 from . import streams
 from .batches import Batches, BatchSpec, BatchTensors, choose

@@ -1,0 +1,39 @@
+"""The config file as frozen dataclasses; presets, files and overrides in layers. Never imports torch."""
+
+from .fields import (
+    EMBEDDED,
+    PUBLIC,
+    ClientConfig,
+    DataConfig,
+    LocalConfig,
+    ModelConfig,
+    PerformanceConfig,
+    PrivacyConfig,
+    RuleConfig,
+    TargetConfig,
+)
+from .layering import DEFAULT_PRESET, PRESETS, preset_names
+from .whole import Config, from_mapping, load
+from .writing import as_mapping, dotted, to_toml
+
+__all__ = [
+    "DEFAULT_PRESET",
+    "EMBEDDED",
+    "PRESETS",
+    "PUBLIC",
+    "ClientConfig",
+    "Config",
+    "DataConfig",
+    "LocalConfig",
+    "ModelConfig",
+    "PerformanceConfig",
+    "PrivacyConfig",
+    "RuleConfig",
+    "TargetConfig",
+    "as_mapping",
+    "dotted",
+    "from_mapping",
+    "load",
+    "preset_names",
+    "to_toml",
+]

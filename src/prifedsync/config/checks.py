@@ -1,0 +1,86 @@
+"""Rules between fields: values that are allowed by themselves, and not together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from ..values import NOT_GIVEN, BadValue
+from .fields import EMBEDDED, DataConfig, Metric
+from .toml import joined, toml
+from .writing import as_mapping
+
+if TYPE_CHECKING:
+    from .whole import Config
+
+NOISE_REMEDY = "give exactly one of noise_multiplier, target.epsilon, target.mu, target.advantage"
+METRICS = get_args(get_args(Metric)[0])
+
+
+def check(config: Config) -> None:
+    """Refuse a config whose fields contradict each other."""
+    _check_noise(config)
+    _check_adjacency(config)
+    _check_data(config.data)
+    regression = config.data.task == "regression"
+    if config.metric in METRICS and config.metric != "auto" and (config.metric == "rmse") != regression:
+        rule = f"does not fit data.task = {config.data.task}"
+        raise BadValue("metric", config.metric, rule, 'metric = "auto" chooses one that fits')
+
+
+def noise_settings(privacy: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a [privacy] table that set the noise. There must be exactly one."""
+    target = privacy.get("target")
+    targets = target if isinstance(target, Mapping) else {"": target}
+    settings = {"noise_multiplier": privacy.get("noise_multiplier")}
+    settings |= {f"target.{name}": value for name, value in targets.items()}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _check_noise(config: Config) -> None:
+    settings = noise_settings(as_mapping(config.privacy))
+    if config.privacy.mechanism == "none":
+        _check_no_noise(config, settings)
+    elif not settings:
+        raise BadValue("[privacy]", NOT_GIVEN, "sets no noise", NOISE_REMEDY)
+    elif len(settings) > 1:
+        rule = f"sets the noise more than once, by {' and '.join(settings)}"
+        raise BadValue("[privacy]", NOT_GIVEN, rule, NOISE_REMEDY)
+
+
+def _check_no_noise(config: Config, settings: Mapping[str, Any]) -> None:
+    shared = {f"privacy.{name}": value for name, value in settings.items()}
+    own = {f"{joined('clients', name)}.noise_multiplier": c.noise_multiplier for name, c in config.clients.items()}
+    for name, value in (shared | own).items():
+        if value is not None:
+            rule = 'cannot be combined with privacy.mechanism = "none", which adds no noise'
+            raise BadValue(name, value, rule, "remove one of the two")
+
+
+def _check_adjacency(config: Config) -> None:
+    if config.privacy.neighbours != "add-remove":
+        return
+    sampling = {"local": config.local.sampling}
+    sampling |= {joined("clients", name): own.sampling for name, own in config.clients.items() if own.sampling}
+    for name, value in sampling.items():
+        if value == "fixed":
+            rule = "cannot be combined with privacy.neighbours = add-remove"
+            raise BadValue(f"{name}.sampling", value, rule, "use poisson sampling, or replace-one adjacency")
+    if config.data.test_fraction > 0:
+        rule = (
+            "cannot be combined with privacy.neighbours = add-remove, "
+            "because the records held out would depend on the private number of records"
+        )
+        raise BadValue("data.test_fraction", config.data.test_fraction, rule, "set it to 0 and give separate test records")
+
+
+def _check_data(data: DataConfig) -> None:
+    if data.source in EMBEDDED and data.path:
+        rule = f"is not read by data.source = {data.source}"
+        raise BadValue("data.path", toml(data.path), rule, 'for your own data, set data.source to "csv" or "npz"')
+    if data.source in ("csv", "npz") and not data.path:
+        raise BadValue("data.path", '""', f"must be set for data.source = {data.source}", "give the file or folder")
+    for name, (low, high) in data.ranges.items():
+        if low >= high:
+            rule = "must be a lower end and a higher end"
+            raise BadValue(joined("data.ranges", name), [low, high], rule, "give the lower end first")

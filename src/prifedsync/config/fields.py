@@ -1,0 +1,212 @@
+"""The parts of the config. A field is declared once, with its type, default, documentation and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..accounting.mechanisms import CLIP_REMEDY, LEAST_CLIP, MOST_CLIP, MOST_RECORDS, MOST_STEPS
+from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
+from .declaring import field, field_like, open_field
+
+EMBEDDED = ("digits", "breast-cancer")  # sources that come with the package's requirements
+PUBLIC = (*EMBEDDED, "mnist", "fashion-mnist", "cifar10")  # sources that a simulation may use
+
+# With `| str`, a name with a colon passes too: it names code of the user's, which only later rooms can load.
+Source = Literal["digits", "breast-cancer", "mnist", "fashion-mnist", "cifar10", "csv", "npz"] | str
+Model = Literal["softmax", "linear", "mlp", "mnist-cnn", "cifar-cnn"] | str
+Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"] | str
+Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"] | str
+Sampling = Literal["poisson", "fixed"]
+Batch = int | Literal["full"]
+Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
+Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
+Compared = Literal["alone", "non-private"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The records: where they come from, how they are split, and what is public about them."""
+
+    source: Source = field("digits", "data set, file format or function that the records come from")
+    path: str = field("", "file or folder of the data; a relative path starts at the working directory")
+    clients: int = field(10, "number of clients that an undivided data set is split into", 1)
+    partition: Partition = field(
+        "shards",
+        "how to split: shards of sorted labels, iid, Dirichlet-distributed labels (dirichlet) or sizes (quantity), "
+        "or the names in client_column (column)",
+    )
+    shards_per_client: int = field(4, "label shards per client; fewer shards make clients differ more", 1)
+    concentration: float = field(
+        0.5,
+        "Dirichlet parameter beta; smaller values make clients differ more in labels (dirichlet) or in size (quantity)",
+        0, 1e6, "(]",
+    )  # fmt: skip
+    records_per_client: int = field(
+        500, "dirichlet: records drawn for each client, including those that test_fraction holds out", 1
+    )
+    overlap: bool = field(
+        False,
+        "dirichlet: draw each client from all records; a record that c clients hold leaks through all c of them, "
+        "and the guarantee covers that",
+    )
+    test_fraction: float = field(0.2, "fraction of each client's records held out for evaluation", 0, 1, "[)")
+    test_records: int = field(
+        200, "test images drawn for each client, with labels that the client has (mnist, fashion-mnist, cifar10)", 0
+    )
+    label: str = field("label", "name of the column to predict (csv)")
+    client_column: str = field("", "name of the column that names the client, if one file holds all clients")
+    task: Literal["classes", "binary", "regression"] = field("classes", "type of the prediction task")
+    classes: int = field(0, "number of classes (public); 0 takes it from the embedded data set", 0, 10**9)
+    label_values: tuple[str, ...] = field((), "public label values in order, if they are not 0, 1, 2, …")
+    columns: tuple[str, ...] = field((), "input columns; [] uses all except the label and the client column")
+    ranges: Mapping[str, tuple[float, float]] = field(
+        dict, "public range of a column: values are clamped to it and scaled to [−1, 1]; '*' stands for all columns"
+    )
+    missing: Mapping[str, float] = field(
+        dict, "public constant that replaces missing values of a column; '*' stands for all columns"
+    )
+    categories: Mapping[str, tuple[str, ...]] = field(
+        dict, "public values of a text column; each value becomes one 0/1 input"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The model that is trained."""
+
+    name: Model = field("softmax", "model architecture")
+    features: Literal["none", "hog"] = field("none", "fixed features computed from each record before training")
+    hidden: tuple[int, ...] = field((64,), "widths of the hidden layers of mlp", 1, 10**6)
+    dropout: bool = field(True, "keep the dropout layers of the paper's networks")
+    zero_init: bool = field(True, "initialise softmax and linear with zeros")
+    layer_rules: tuple[str, ...] = field(
+        (), 'functions "module:function" that return layer rules of your own: a mapping of module class → rule'
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig:
+    """Local training: what a client does in a round."""
+
+    optimiser: Optimiser = field("sgd", "optimiser that is fed the noisy gradients")
+    learning_rate: float = field(1.0, "learning rate", 0, ends="(]")
+    momentum: float = field(0.9, "momentum coefficient (optimiser momentum)", 0, 1, "[)")
+    betas: tuple[float, float] = field((0.9, 0.999), "decay rates of adam's two moving averages", 0, 1, "[)")
+    stability: float = field(1e-8, "constant added to the denominator of adam, adagrad and rmsprop", 0, ends="(]")
+    decay: float = field(0.99, "decay rate of rmsprop's moving average", 0, 1, "[)")
+    weight_decay: float = field(0.0, "weight decay, added to the gradient after clipping and noise", 0)
+    schedule: Literal["constant", "step", "cosine", "inverse-sqrt"] = field(
+        "constant", "learning rate schedule over the client's rounds"
+    )
+    schedule_every: int = field(10, "rounds between two drops of the learning rate (schedule step)", 1)
+    schedule_factor: float = field(0.99, "factor of the learning rate at each drop (schedule step)", 0, 1, "(]")
+    state: Literal["carried", "reset"] = field(
+        "carried", "whether the optimiser's state is carried from round to round or reset"
+    )
+    local_steps: int = field(1, "noisy gradients per round (K)", 1, MOST_STEPS)
+    batch: Batch = field("full", "expected batch size (B), or all records", 1)
+    sampling: Sampling = field(
+        "poisson", "how a batch is sampled: each record independently (poisson), or a subset of fixed size (fixed)"
+    )
+    averaging: float = field(
+        0.0, "fraction of a round's last iterates that are averaged into the upload; 0 uploads the last iterate", 0, 1
+    )
+    augment: Literal["none", "crop-flip"] = field(
+        "none", "image augmentation: a random shift of up to 4 pixels and random mirroring, drawn anew in every step"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleConfig:
+    """The personalisation rule: what a client makes of the global model. A rule's own fields stand here too."""
+
+    name: str = field("fedavg", 'personalisation rule: a built-in one, or "module:Rule" for your own')
+    mixing: float = field(
+        0.1, "weight alpha of the global model (interpolate), or of all other clients together (attentive)", 0, 1
+    )
+    strength: float = field(
+        0.01,
+        "strength lambda of the pull to the global model (fedprox, mean-regularised, pfedme, attentive, ditto, mixture)",
+        0, 1e6,
+    )  # fmt: skip
+    delivery: Literal["pull", "push"] = field(
+        "pull", "a client starts from the current global model (pull), or from the helper it was last sent (push)"
+    )
+    own: Mapping[str, Any] = open_field("the rule's own fields follow; `prifedsync rules` lists them for each rule")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """A guarantee to meet, in place of a noise_multiplier: each client gets the least noise that meets it."""
+
+    epsilon: float | None = field(None, "largest epsilon at privacy.delta", 0, 1e3, "()")
+    mu: float | None = field(None, "largest mu", 0, 1e3, "()")
+    advantage: float | None = field(None, "largest advantage (TPR − FPR) of any attack", 0, 1, "()")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyConfig:
+    """The protection of a record. Set exactly one of noise_multiplier and the targets."""
+
+    mechanism: Mechanism = field(
+        "noisy-steps", "noise on every gradient (noisy-steps), once on a round's update (output-…), or no guarantee (none)"
+    )
+    clip_norm: float = field(
+        1.0, "clipping norm (C): largest norm of a per-sample gradient, or of a round's update", LEAST_CLIP, MOST_CLIP,
+        remedy=CLIP_REMEDY,
+    )  # fmt: skip
+    noise_multiplier: float | None = field(
+        None, "noise standard deviation divided by clip_norm: twice the paper's sigma", LEAST_NOISE, MOST_NOISE,
+        remedy='to train without noise, set privacy.mechanism = "none"',
+    )  # fmt: skip
+    delta: float = field(1e-5, "the delta at which epsilon is reported", 0, 1, "()")
+    neighbours: Literal["replace", "add-remove"] = field(
+        "replace", "adjacency relation: one record replaced, or one added or removed"
+    )
+    randomness: Literal["system", "seeded"] = field(
+        "system",
+        "secret randomness of the operating system (system), or a simulation whose seed reveals the noise (seeded)",
+    )
+    target: TargetConfig = field(TargetConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerformanceConfig:
+    """Speed. Nothing here weakens a guarantee: values that would are refused."""
+
+    engine: Literal["vectorised", "reference"] = field(
+        "vectorised", "train all clients at once (vectorised), or one record at a time (reference)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = field("auto", "device to train on; auto: a GPU if there is one")
+    dtype: Literal["auto", "float64", "float32", "tf32", "bf16"] = field(
+        "auto", "floating-point format; auto: tf32 on a GPU, float32 elsewhere; the plan covers its rounding error"
+    )
+    compile: Literal["auto", "on", "off"] = field(
+        "auto", "compile the training step for the GPU; auto: if the run is long enough to save time"
+    )
+    chunk: int = field(0, "clients that are trained at once; 0: chosen automatically", 0)
+    records_at_once: int = field(0, "records of one client that are processed at once; 0: chosen automatically", 0)
+    memory_gib: float = field(2.0, "memory for the state of clients, in GiB; above it, the state goes to disk", 0)
+    checkpoint_seconds: float = field(30.0, "least number of seconds between two checkpoints", 0)
+    threads: int = field(0, "processor threads; 0: chosen automatically", 0, 1024)
+    tensorboard: bool = field(False, "write TensorBoard events (needs the tensorboard extra)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Values for one client; a field that is not set has the value for all clients."""
+
+    records: int | None = field(
+        None, "public nominal number of records; required with add-remove adjacency", 1, MOST_RECORDS
+    )
+    batch: Batch | None = field_like(LocalConfig, "batch")
+    local_steps: int | None = field_like(LocalConfig, "local_steps")
+    sampling: Sampling | None = field_like(LocalConfig, "sampling")
+    clip_norm: float | None = field_like(PrivacyConfig, "clip_norm")
+    noise_multiplier: float | None = field_like(PrivacyConfig, "noise_multiplier")
+    optimiser: Optimiser | None = field_like(LocalConfig, "optimiser")
+    learning_rate: float | None = field_like(LocalConfig, "learning_rate")
+    mixing: float | None = field_like(RuleConfig, "mixing")
+    strength: float | None = field_like(RuleConfig, "strength")

@@ -1,0 +1,100 @@
+"""The whole config: everything a run is told, valid once it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from ..accounting.mechanisms import MOST_STEPS
+from .checks import check
+from .declaring import field
+from .fields import (
+    EMBEDDED,
+    ClientConfig,
+    Compared,
+    DataConfig,
+    LocalConfig,
+    Metric,
+    ModelConfig,
+    PerformanceConfig,
+    PrivacyConfig,
+    RuleConfig,
+)
+from .layering import DEFAULT_PRESET, check_depth, layers_of, merged, nested, over, override, preset_names, without_seed
+from .reading import values
+from .writing import as_mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything a run is told; valid once it exists."""
+
+    rounds: int = field(30, "planned number of rounds (R)", 1, MOST_STEPS)
+    participation: float = field(1.0, "probability that a client takes part in a round (p)", 0, 1, "(]")
+    server_rate: float = field(1.0, "step of the global model towards the mean of the uploads", 0, 1, "(]")
+    averaging: float = field(
+        0.5, "fraction of the last global models that are averaged into the released one; 0 releases the last", 0, 1
+    )
+    seed: int = field(
+        0,
+        "random seed of the data split, initial weights and evaluation; "
+        'with randomness = "seeded" also of noise and batches',
+        0, 2**63 - 1,
+    )  # fmt: skip
+    evaluate_every: int = field(1, "rounds between two evaluations; 0 evaluates at the end only", 0)
+    compare: tuple[Compared, ...] = field(
+        None, "non-private baselines to train for comparison; [] by default with your own data"
+    )
+    metric: Metric = field("auto", "evaluation metric; auto: accuracy, or rmse for regression")
+    data: DataConfig = field(DataConfig)
+    model: ModelConfig = field(ModelConfig)
+    local: LocalConfig = field(LocalConfig)
+    rule: RuleConfig = field(RuleConfig)
+    privacy: PrivacyConfig = field(PrivacyConfig)
+    performance: PerformanceConfig = field(PerformanceConfig)
+    clients: Mapping[str, ClientConfig] = field(dict, "values that differ for one client, by its name")
+
+    def __post_init__(self) -> None:
+        """Check all values here, where each has its full dotted name."""
+        given = {name: value for name, value in vars(self).items() if value is not None or name != "compare"}
+        for name, value in values(Config, given, "", Config).items():
+            object.__setattr__(self, name, value)
+        if self.compare is None:
+            object.__setattr__(self, "compare", ("alone", "non-private") if self.data.source in EMBEDDED else ())
+        check(self)
+
+    def changed(self, **changes: Any) -> Config:
+        """A new config with other values at dotted names, tables merged: `changed(**{"local.batch": 8, "rounds": 2})`.
+
+        Another `rule.name` drops the own fields of the rule before.
+        """
+        layers = [nested(name, value) for name, value in changes.items()]
+        return from_mapping(over(as_mapping(self), merged(*layers)))
+
+    def with_rule(self, name: str, /, **own: Any) -> Config:
+        """A new config with that rule and these fields of its own; those of the rule before are dropped."""
+        return replace(self, rule=replace(self.rule, name=name, own=own))
+
+
+def load(
+    source: str | Path | None, overrides: Sequence[str] = (), data: str | Path | None = None, device: str | None = None
+) -> Config:
+    """The config of a preset or TOML file (None: the default preset) under "key=value" overrides, data path and device."""
+    given = [override(text, Config) for text in overrides]
+    given += [{"data": {"path": str(data)}}] if data is not None else []
+    given += [{"performance": {"device": device}}] if device is not None else []
+    source = DEFAULT_PRESET if source is None else source
+    below = layers_of(source)
+    on_a_preset = str(source) in preset_names() or len(below) > 1
+    layers = [*below, merged(*given)]
+    lowest = without_seed(layers) if on_a_preset else layers[0]
+    return from_mapping(reduce(over, [lowest, *layers[1:]]))
+
+
+def from_mapping(mapping: Mapping[str, Any]) -> Config:
+    """The config of nested mappings as `tomllib` makes them; what is not given has its default."""
+    check_depth("config", mapping)
+    return Config(**values(Config, mapping, "", Config))
