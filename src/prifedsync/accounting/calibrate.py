@@ -10,7 +10,6 @@ from typing import Literal
 from ..fdp import TradeOff
 from ..fdp.constructors import LEAST_NOISE
 from ..values import BadValue, number
-from .mechanisms import NoisySteps
 from .plan import Participation, PrivacyPlan
 
 Solve = Literal["noise", "rounds", "batch"]
@@ -62,10 +61,9 @@ def calibrated(
     if solve == "noise":
         return _least_noise(plan, target, spent)
     if solve == "rounds":
-        per_round = plan.mechanism.local_steps if isinstance(plan.mechanism, NoisySteps) else 1
-        highest = max(1, FURTHEST_STEPS // per_round)
-    elif solve == "batch" and isinstance(plan.mechanism, NoisySteps):
-        highest = plan.mechanism.records
+        highest = max(1, FURTHEST_STEPS // plan.mechanism.queries_per_round)
+    elif solve == "batch" and plan.mechanism.steps:
+        highest = plan.mechanism.steps.records
     else:
         raise BadValue("solve", solve, "must be noise, rounds or batch (batch only for noisy steps)")
     best = _largest(lambda n: spent(plan.changed(**{solve: n})) <= target.value, highest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from ..fdp import Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
 from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
@@ -18,6 +18,52 @@ LEAST_CLIP = 1e-12
 MOST_CLIP = 1e12
 CLIP_REMEDY = "what lies outside cannot be computed with: scale the loss or the records"
 NO_NOISE = "a plan without enough noise has no guarantee: train non-privately and say so"
+
+
+NoiseLaw = Literal["gaussian", "laplace"]
+
+
+class Mechanism(Protocol):
+    """What one round of a client releases. Nothing outside this file asks which class a mechanism is.
+
+    A frozen dataclass with these members is a mechanism; it need not inherit from anything.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The scale of the noise over `clip_norm`."""
+
+    @property
+    def clip_norm(self) -> float: ...
+
+    @property
+    def noise(self) -> NoiseLaw:
+        """The distribution of the noise in each entry."""
+
+    @property
+    def noise_scale(self) -> float:
+        """The noise in each entry: its standard deviation if it is Gaussian, its scale if it is Laplace."""
+
+    @property
+    def queries_per_round(self) -> int:
+        """How often one round adds noise. The engine must report exactly this count."""
+
+    @property
+    def records(self) -> int | None:
+        """The public number of records that the guarantee depends on; None if it depends on none."""
+
+    @property
+    def steps(self) -> NoisySteps | None:
+        """The noisy local steps of a round; None if local steps are not noised one by one."""
+
+    @property
+    def output(self) -> OutputPerturbation | None:
+        """How the change of a whole round is noised; None if it is not."""
+
+    def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
+        """The elementary trade-off functions of one round, each with its count."""
 
 
 class Sampling(Enum):
@@ -64,6 +110,26 @@ class NoisySteps:
         """The chance of one record to be in one batch."""
         return 1.0 if self.batch == "full" else self.batch / self.records
 
+    @property
+    def noise(self) -> NoiseLaw:
+        return "gaussian"
+
+    @property
+    def noise_scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def queries_per_round(self) -> int:
+        return self.local_steps
+
+    @property
+    def steps(self) -> NoisySteps:
+        return self
+
+    @property
+    def output(self) -> None:
+        return None
+
     def one_step(self, neighbours: Neighbours) -> TradeOff:
         """What one noisy gradient tells about one record.
 
@@ -96,13 +162,33 @@ class OutputPerturbation:
 
     noise_multiplier: float
     clip_norm: float = 1.0
-    noise: Literal["gaussian", "laplace"] = "gaussian"
+    noise: NoiseLaw = "gaussian"
 
     def __post_init__(self) -> None:
         number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
         number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)
         if self.noise not in ("gaussian", "laplace"):
             raise BadValue("noise", self.noise, "must be gaussian or laplace")
+
+    @property
+    def noise_scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def queries_per_round(self) -> int:
+        return 1
+
+    @property
+    def records(self) -> None:
+        return None
+
+    @property
+    def steps(self) -> None:
+        return None
+
+    @property
+    def output(self) -> OutputPerturbation:
+        return self
 
     def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
         spread = self.noise_multiplier / 2

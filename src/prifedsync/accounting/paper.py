@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ..fdp import TradeOff, compose, epsilon_delta, maximum
 from ..fdp.asymptotic import clt_fixed_size
 from ..values import BadValue, whole
-from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 
 
@@ -17,9 +16,10 @@ def mu_weak(plans: Iterable[PrivacyPlan]) -> float:
     """μ_max of `thm:alg_1_and_2`: the CLT value of the client that leaks most; asymptotic, not a bound."""
     values = []
     for plan in plans:
-        steps = plan.mechanism
-        if not isinstance(steps, NoisySteps):
-            raise BadValue("mechanism", type(steps).__name__, "has no μ in the paper", "only noisy steps have one")
+        steps = plan.mechanism.steps
+        if steps is None:
+            name = type(plan.mechanism).__name__
+            raise BadValue("mechanism", name, "has no μ in the paper", "use a mechanism with noisy steps")
         values.append(clt_fixed_size(steps.noise_multiplier / 2, steps.rate, steps.local_steps * plan.rounds))
     return max(values)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
 from ..values import BadValue, choice, number, whole
-from .mechanisms import MOST_STEPS, NoisySteps, OutputPerturbation
+from .mechanisms import MOST_STEPS, Mechanism
 
 Participation = Literal["honest", "adversarial"]
 
@@ -25,15 +25,14 @@ class PrivacyPlan:
     about it.
     """
 
-    mechanism: NoisySteps | OutputPerturbation
+    mechanism: Mechanism
     rounds: int
     participation: float = 1.0
     neighbours: Neighbours = Neighbours.REPLACE
     copies: int = 1
 
     def __post_init__(self) -> None:
-        per_round = self.mechanism.local_steps if isinstance(self.mechanism, NoisySteps) else 1
-        most = MOST_STEPS // (per_round * whole("copies", self.copies, 1))
+        most = MOST_STEPS // (self.mechanism.queries_per_round * whole("copies", self.copies, 1))
         whole("rounds", self.rounds, 1, most, remedy=f"at most {MOST_STEPS:g} steps are accounted")
         number("participation", self.participation, 0, 1, ends="(]", remedy="a client that never takes part needs no plan")
         choice("neighbours", self.neighbours, Neighbours)

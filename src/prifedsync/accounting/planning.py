@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ..values import BadValue, whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
-from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 from .statement import Numbers, up
 
@@ -29,13 +28,14 @@ class ClientAnswer:
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        steps = self.plan.mechanism if self.plan else None
+        mechanism = self.plan.mechanism if self.plan else None
+        steps = mechanism.steps if mechanism else None
         return {
             "client": self.client,
             "records": self.records,
             "meets_target": self.plan is not None,
-            "noise_multiplier": steps.noise_multiplier if steps else None,
-            "batch": steps.batch if isinstance(steps, NoisySteps) else None,
+            "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
+            "batch": steps.batch if steps else None,
             "rounds": self.plan.rounds if self.plan else None,
             **(self.numbers.as_json() if self.numbers else NO_NUMBERS),
             "reason": self.reason,

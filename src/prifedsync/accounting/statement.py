@@ -12,7 +12,6 @@ import numpy as np
 from ..fdp import Bound, Neighbours, TradeOff
 from ..values import BadValue, number
 from . import paper
-from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 
 ALPHA_MIN = 1e-5
@@ -76,9 +75,9 @@ class Statement:
     @staticmethod
     def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
         number("delta", delta, 0, 1, ends="()", remedy="a δ is a small probability such as 1e-5")
-        noisy = isinstance(plan.mechanism, NoisySteps)
-        weak = paper.mu_weak([plan]) if noisy else None
-        strong = paper.mu_strong([plan], clients) if noisy and clients is not None else None
+        in_paper = plan.mechanism.steps is not None
+        weak = paper.mu_weak([plan]) if in_paper else None
+        strong = paper.mu_strong([plan], clients) if in_paper and clients is not None else None
         honest = Numbers.of(plan.guarantee(), delta)
         worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
         return Statement(
@@ -137,9 +136,10 @@ class Statement:
 def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:
     """What a careful reader would ask about this plan."""
     found = []
-    if isinstance(plan.mechanism, NoisySteps) and delta * plan.mechanism.records >= 1:
+    records = plan.mechanism.records
+    if records is not None and delta * records >= 1:
         found.append(
-            f"delta = {delta:g} is not below 1/records = {1 / plan.mechanism.records:.2g}: a mechanism that publishes one "
+            f"delta = {delta:g} is not below 1/records = {1 / records:.2g}: a mechanism that publishes one "
             "record outright could have it; take a smaller delta"
         )
     return tuple(found)

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ..accounting import NoisySteps, OutputPerturbation, Sampling
+from ..accounting import NoisySteps, Sampling
 from ..local import Draws, Net
+from ..local.batches import expected_size
 from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check
-from .statistics import Law
 from .subject import PLAIN, Subject, another_key, far_below, fitted, transparent_net, uploads
 
 # also where a number that is cut to some bits or digits begins again
@@ -36,11 +36,9 @@ STILL = 1e-30  # a learning rate that moves nothing
 
 
 def check_fresh_noise(subject: Subject) -> Check:
-    mechanism = subject.mechanism
-    law: Law = mechanism.noise if isinstance(mechanism, OutputPerturbation) else "gaussian"
     net = transparent_net(subject.net, WIDTH)
     rows = [_noise(subject, net, draws, round) for draws, round in _draws_and_rounds(subject)]
-    largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), law))
+    largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), subject.mechanism.noise))
     return Check(
         "noise used again", f"largest correlation {largest:.3f}", f"p at least {CHANCE:g}", chance >= CHANCE,
         f"Of rounds up to number {ROUNDS[-1]} and of two keys no two have the same noise: it would be known, or cancel.",
@@ -50,11 +48,11 @@ def check_fresh_noise(subject: Subject) -> Check:
 def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
     """The noise in what one client leaves in this round, over its planned scale."""
     mechanism = subject.mechanism
-    unit = mechanism.noise_multiplier * mechanism.clip_norm
+    unit = mechanism.noise_scale
     known = torch.zeros(WIDTH, dtype=torch.float64)
     x = torch.eye(RECORDS, WIDTH)
-    if isinstance(mechanism, NoisySteps):
-        mechanism = fitted(mechanism, RECORDS, batch="full", local_steps=1)
+    if mechanism.steps:
+        mechanism = fitted(mechanism.steps, RECORDS, batch="full", local_steps=1)
         optimiser = replace(PLAIN, learning_rate=RECORDS)
         known = mechanism.clip_norm * x.sum(0).double()
     else:
@@ -99,8 +97,7 @@ def _batches(subject: Subject, net: Net, steps: NoisySteps, draws: Draws, round:
 def clients_that_tell(steps: NoisySteps, pairs: int = PAIRS) -> int:
     """So many clients that two of these rounds have the same batches by chance with probability CHANCE at most."""
     if steps.sampling is Sampling.FIXED:
-        assert isinstance(steps.batch, int)
-        agree = 1 / math.comb(steps.records, steps.batch)
+        agree = 1 / math.comb(steps.records, expected_size(steps))
     else:
         agree = (steps.rate**2 + (1 - steps.rate) ** 2) ** steps.records
     return math.ceil(math.log(CHANCE / pairs) / math.log(agree))

@@ -42,7 +42,7 @@ def _counted(job: Job, kept_steps: int) -> Job:
 def _noise(subject: Subject) -> list[str]:
     steps = fitted(subject.noisy, RECORDS, batch="full", local_steps=2 * STEPS)
     # with this learning rate the noise of one step should have standard deviation 1
-    plain = replace(PLAIN, learning_rate=RECORDS / (steps.noise_multiplier * steps.clip_norm))
+    plain = replace(PLAIN, learning_rate=RECORDS / steps.noise_scale)
     jobs = [_counted(subject.job(f"client {i}", steps, RECORDS, optimiser=plain), STEPS) for i in range(CLIENTS)]
     net = transparent_net(subject.net, WIDTH)
     x = torch.eye(RECORDS, WIDTH)

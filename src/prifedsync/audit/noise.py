@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..accounting import OutputPerturbation
+from ..accounting.mechanisms import NoiseLaw
 from ..local import Schedule
+from ..local.batches import expected_size
 from . import statistics
 from .check import CHANCE, Check
-from .statistics import Law
 from .subject import PLAIN, Subject, far_below, fitted, sums, transparent_net, uploads
 
 CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would meet itself
@@ -43,12 +43,12 @@ class Residue:
 
 def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
     """Scale, shape, tails, independence of two vectors, and independence within one."""
-    if isinstance(subject.mechanism, OutputPerturbation):
-        law: Law = subject.mechanism.noise
+    law = subject.mechanism.noise
+    if subject.mechanism.output:
         wide = replace(subject, net=transparent_net(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
         residues = [of_outputs(subject, samples), of_outputs(wide, samples)]
     else:
-        law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
+        residues = [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
     return (
         _scale(residues, law),
         _shape(residues, law),
@@ -70,8 +70,8 @@ def of_steps(subject: Subject, samples: int) -> Residue:
     steps = fitted(subject.noisy, RECORDS, local_steps=1)
     rounds = rounds_for(samples, subject.net.count)
     # with this learning rate the noise in an upload should have standard deviation 1
-    unit = steps.noise_multiplier * steps.clip_norm
-    plain = replace(PLAIN, learning_rate=_divisor(steps.batch, RECORDS) / unit)
+    unit = steps.noise_scale
+    plain = replace(PLAIN, learning_rate=expected_size(steps) / unit)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=rounds) for i in range(CLIENTS)]
     cohort, shadow = (subject.cohort(jobs, data, chunk=CHUNK) for _ in range(2))
@@ -83,8 +83,8 @@ def of_steps(subject: Subject, samples: int) -> Residue:
 def of_rounds(subject: Subject, count: int) -> Residue:
     """Rounds of so many plain steps, where the clipped sum of each step is known whatever the weights."""
     steps = fitted(subject.noisy, RECORDS, local_steps=count, batch="full")
-    net, unit = transparent_net(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
-    plain = replace(PLAIN, learning_rate=RECORDS / unit, schedule=FALLING)
+    net = transparent_net(subject.net, WIDTH)
+    plain = replace(PLAIN, learning_rate=RECORDS / steps.noise_scale, schedule=FALLING)
     x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
@@ -96,8 +96,7 @@ def of_rounds(subject: Subject, count: int) -> Residue:
 
 def of_outputs(subject: Subject, samples: int) -> Residue:
     """Rounds whose change is clipped and noised once; without the noise it is what the same job leaves without a plan."""
-    mechanism = subject.mechanism
-    assert isinstance(mechanism, OutputPerturbation)
+    mechanism = subject.output
     rounds = rounds_for(samples, subject.net.count)
     optimiser = replace(subject.optimiser, schedule=FALLING)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
@@ -111,18 +110,13 @@ def of_outputs(subject: Subject, samples: int) -> Residue:
         size = change.norm(p=order, dim=1, keepdim=True)
         change = change * torch.clamp(mechanism.clip_norm / size, max=1.0)
         left.append(uploads(cohort, r, start).double() - start.double() - change)
-    unit = mechanism.noise_multiplier * mechanism.clip_norm
-    return Residue((torch.stack(left) / unit).numpy(), subject.net.names, subject.net.sizes)
-
-
-def _divisor(batch: int | str, records: int) -> int:
-    return batch if isinstance(batch, int) else records
+    return Residue((torch.stack(left) / mechanism.noise_scale).numpy(), subject.net.names, subject.net.sizes)
 
 
 # ------------------------------------------------------------------ what is said about it
 
 
-def _scale(residues: list[Residue], law: Law) -> Check:
+def _scale(residues: list[Residue], law: NoiseLaw) -> Check:
     measured, allowed, passed = [], [], True
     for residue in residues:
         found, (low, high) = statistics.scale(residue.values, law), statistics.scale_range(residue.values.size, law)
@@ -136,7 +130,7 @@ def _scale(residues: list[Residue], law: Law) -> Check:
     )  # fmt: skip
 
 
-def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
+def _worst_part(residue: Residue, law: NoiseLaw) -> tuple[str, float]:
     """The parameter whose noise fits its scale least, alone or in one entry, and how likely that is."""
     flat = residue.values.reshape(-1, residue.values.shape[-1])
     entries = statistics.scale_chances(flat, law) * flat.shape[1]
@@ -150,7 +144,7 @@ def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
     return worst, chance
 
 
-def _shape(residues: list[Residue], law: Law) -> Check:
+def _shape(residues: list[Residue], law: NoiseLaw) -> Check:
     chances = [statistics.shape_chance(residue.values.ravel(), law) for residue in residues]
     return Check(
         "noise shape", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
@@ -158,7 +152,7 @@ def _shape(residues: list[Residue], law: Law) -> Check:
     )  # fmt: skip
 
 
-def _tails(residues: list[Residue], law: Law) -> Check:
+def _tails(residues: list[Residue], law: NoiseLaw) -> Check:
     chances = [statistics.tail_chance(residue.values.ravel(), law) for residue in residues]
     return Check(
         "noise tails", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
@@ -166,7 +160,7 @@ def _tails(residues: list[Residue], law: Law) -> Check:
     )  # fmt: skip
 
 
-def _independence(residues: list[Residue], law: Law) -> Check:
+def _independence(residues: list[Residue], law: NoiseLaw) -> Check:
     measured, least = [], 1.0
     for residue in residues:
         rows = residue.values.reshape(-1, residue.values.shape[-1])[:PAIRED]
@@ -201,5 +195,5 @@ def _chances(chances: list[float]) -> str:
     return "p = " + ", ".join(f"{chance:.2g}" for chance in chances)
 
 
-def _called(law: Law) -> str:
+def _called(law: NoiseLaw) -> str:
     return "normal" if law == "gaussian" else "Laplace"

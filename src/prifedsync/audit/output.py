@@ -24,8 +24,7 @@ STILL = 1e-30  # a learning rate that moves nothing
 
 def check_output(subject: Subject) -> tuple[Check, ...]:
     """The largest clipped change, and the largest distance between two of them, in the norm that is accounted."""
-    mechanism = subject.mechanism
-    assert isinstance(mechanism, OutputPerturbation)
+    mechanism = subject.output
     order, norm = (1, "L1") if mechanism.noise == "laplace" else (2, "L2")
     changes = _changes(subject, mechanism)
     rounding = _rounding(subject, order)
@@ -47,9 +46,8 @@ def check_carried(subject: Subject) -> Check:
     Local training moves nothing here. Where the model without noise is carried on, the second upload does not hold the
     first one's noise, and their difference has that of both.
     """
-    assert isinstance(subject.mechanism, OutputPerturbation)
     # of size one: helpers are cut to bounds that larger noise might reach
-    mechanism = replace(subject.mechanism, noise_multiplier=1.0, clip_norm=1.0)
+    mechanism = replace(subject.output, noise_multiplier=1.0, clip_norm=1.0)
     still = replace(subject.optimiser, learning_rate=STILL, weight_decay=0.0)
     net = transparent_net(subject.net, WIDTH)
     own = [replace(subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2), mixing=0.0) for i in range(CLIENTS)]

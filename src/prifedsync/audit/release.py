@@ -7,17 +7,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..accounting import NoisySteps, OutputPerturbation
+from ..accounting import Mechanism, NoisySteps, OutputPerturbation
 from ..engines import Cohort
 from ..fdp import Neighbours
 from ..local import Job, Optimiser
+from ..local.batches import expected_size
 from ..sync import Refused, Sent
 from .check import Check
 from .subject import (
     GRID,
     OPEN_STEPS,
     PLAIN,
-    Mechanism,
     Records,
     Subject,
     Tape,
@@ -71,12 +71,8 @@ def learning_rate(subject: Subject, steps: NoisySteps) -> float:
     """One that moves weights so little that rounding in one step does not show in the next."""
     move = MOVE[subject.net.dtype]
     if subject.optimiser.name in ("sgd", "momentum"):
-        return move * divisor(steps) / (steps.noise_multiplier * steps.clip_norm)
+        return move * expected_size(steps) / steps.noise_scale
     return move  # the others normalise
-
-
-def divisor(steps: NoisySteps) -> int:
-    return steps.records if steps.batch == "full" else steps.batch
 
 
 class Twin:
@@ -89,7 +85,8 @@ class Twin:
 
     def round(self, round: int, shadow: Cohort, steps: NoisySteps, noise: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The weights after the round, and which entries had no gradient near zero."""
-        scale, smallest = steps.noise_multiplier * steps.clip_norm, torch.full(self.start.shape, torch.inf)
+        scale = steps.noise_scale
+        smallest = torch.full(self.start.shape, torch.inf)
         self.weights.data = self.start.clone()
         if not self.described.carried:
             self.optimiser = torch_optimiser(self.described, self.weights)
@@ -97,8 +94,9 @@ class Twin:
             group["lr"] = self.described.learning_rate * self.described.schedule.at(round)
         for step, drawn in enumerate(noise):
             (total,) = sums(shadow, self.weights.detach(), round, step)
-            gradient = (total + scale * drawn) / divisor(steps)
-            felt = (gradient + self.described.weight_decay * self.weights.detach()).abs() * divisor(steps) / scale
+            gradient = (total + scale * drawn) / expected_size(steps)
+            decayed = gradient + self.described.weight_decay * self.weights.detach()
+            felt = decayed.abs() * expected_size(steps) / scale
             smallest = torch.minimum(smallest, felt)
             self.weights.grad = gradient.to(self.weights.dtype)
             self.optimiser.step()
@@ -121,10 +119,10 @@ def torch_optimiser(o: Optimiser, weights: torch.nn.Parameter) -> torch.optim.Op
 
 def check_count(subject: Subject) -> Check:
     """Noise drawn, noise counted and noise planned, over two rounds; and a third that the plan does not have."""
-    planned = min(subject.mechanism.local_steps, MOST_STEPS) if isinstance(subject.mechanism, NoisySteps) else 1
+    planned = min(subject.mechanism.queries_per_round, MOST_STEPS)
     tape, (jobs, data) = Tape(subject.draws), unequal(subject, planned, ROUNDS)
     cohort = subject.cohort(jobs, data, draws=tape)
-    on_device = cohort.streams is not None and isinstance(subject.mechanism, NoisySteps)
+    on_device = cohort.streams is not None and subject.mechanism.steps is not None
     drawn, counted = set(), set()
     for round in range(ROUNDS):
         sent = cohort.train(round, range(len(jobs)), subject.start.to(subject.net.device)).of
@@ -156,7 +154,7 @@ def _explained(subject: Subject, steps: int, round: int) -> bool:
     job = subject.job("client", mechanism, 4, optimiser=plain, rounds=1)
     x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
     cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)
-    scale = mechanism.noise_multiplier * mechanism.clip_norm
+    scale = mechanism.noise_scale
     known = steps * mechanism.clip_norm * x.sum(0).double() + scale * sum(device_noise(cohort, "client", round, steps))
     left = -uploads(cohort, round, start)[0].double() - known
     rounding = 4 * GRID * scale + subject.close * mechanism.clip_norm
@@ -170,7 +168,7 @@ def _streams_differ(draws: Tape, jobs: list[Job]) -> bool:
 
 
 def noise_keys(mechanism: Mechanism, tape: Tape, client: str, round: int) -> list[object]:
-    if isinstance(mechanism, OutputPerturbation) and mechanism.noise == "laplace":  # made of uniform numbers
+    if mechanism.noise == "laplace":  # Laplace noise is made of uniform numbers
         return list(tape.purpose("output", client, round))
     return list(tape.normals(client, round))
 
@@ -194,8 +192,8 @@ def _set(values: set[int]) -> str:
 def check_padding(subject: Subject) -> Check:
     """Clients of unequal size, stacked and padded, against each of them alone and against batches taken in pieces."""
     mechanism, clip, allowed = subject.mechanism, subject.mechanism.clip_norm, subject.close
-    if isinstance(mechanism, NoisySteps):
-        full = replace(subject, mechanism=replace(mechanism, batch="full"))
+    if mechanism.steps:
+        full = replace(subject, mechanism=replace(mechanism.steps, batch="full"))
         worst = max(_apart(full, 0), *(_apart(subject, round) for round in range(1, 4)))
     else:
         worst = _outputs_apart(subject)
@@ -233,7 +231,7 @@ def unequal(subject: Subject, local_steps: int, rounds: int) -> tuple[list[Job],
     """Clients with 1, 3, 7 and 4 records."""
     jobs, data, mechanism = [], [], subject.mechanism
     for i, size in enumerate(SIZES):
-        own = fitted(mechanism, size, local_steps=local_steps) if isinstance(mechanism, NoisySteps) else mechanism
+        own = fitted(mechanism.steps, size, local_steps=local_steps) if mechanism.steps else mechanism
         jobs.append(subject.job(f"client {i}", own, size, optimiser=subject.optimiser, rounds=rounds))
         data.append(subject.records(10 * i, 10 * i + size))
     return jobs, data

@@ -50,8 +50,7 @@ def _sums_and_noise(subject: Subject) -> list[str]:
     data = []
     for i, steps in enumerate(_plans(subject)):
         # with this learning rate the noise in an upload should have standard deviation 1
-        unit = steps.noise_multiplier * steps.clip_norm
-        optimiser = replace(PLAIN, learning_rate=steps.records / unit)
+        optimiser = replace(PLAIN, learning_rate=steps.records / steps.noise_scale)
         jobs.append(subject.job(f"client {i}", steps, steps.records, optimiser=optimiser))
         data.append((torch.eye(steps.records, WIDTH), far_below(steps.clip_norm, steps.records)))
     start = torch.zeros(WIDTH, dtype=net.dtype)

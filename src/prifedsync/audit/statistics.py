@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
 
+from ..accounting.mechanisms import NoiseLaw
 from .check import CHANCE
 
-Law = Literal["gaussian", "laplace"]
 TAILS = (2.0, 3.0, 4.0)  # in standard deviations of the normal; the Laplace tail of the same mass
 
 
-def standard(law: Law) -> stats.rv_continuous:
+def standard(law: NoiseLaw) -> stats.rv_continuous:
     return stats.norm if law == "gaussian" else stats.laplace
 
 
-def magnitude(values: np.ndarray, law: Law, axis: int | None = None) -> tuple[np.ndarray, int]:
+def magnitude(values: np.ndarray, law: NoiseLaw, axis: int | None = None) -> tuple[np.ndarray, int]:
     """A sum that is χ² under the law with scale 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
     count = values.size if axis is None else values.shape[axis]
     if law == "gaussian":
@@ -27,31 +26,31 @@ def magnitude(values: np.ndarray, law: Law, axis: int | None = None) -> tuple[np
     return 2 * np.sum(np.abs(values), axis=axis), 2 * count
 
 
-def scale(values: np.ndarray, law: Law) -> float:
+def scale(values: np.ndarray, law: NoiseLaw) -> float:
     """The scale that the values have, 1 if all is well."""
     total, freedom = magnitude(values, law)
     return math.sqrt(total / freedom) if law == "gaussian" else float(total / freedom)
 
 
-def scale_range(count: int, law: Law) -> tuple[float, float]:
+def scale_range(count: int, law: NoiseLaw) -> tuple[float, float]:
     """Where the estimated scale of that many values lies, but for CHANCE."""
     freedom, power = (count, 0.5) if law == "gaussian" else (2 * count, 1.0)
     low, high = float(stats.chi2.ppf(CHANCE / 2, freedom)), float(stats.chi2.isf(CHANCE / 2, freedom))
     return math.pow(low / freedom, power), math.pow(high / freedom, power)
 
 
-def scale_chances(values: np.ndarray, law: Law) -> np.ndarray:
+def scale_chances(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
     """For each column: how likely a scale as far from 1 as its own is, [columns]."""
     total, freedom = magnitude(values, law, axis=0)
     return np.asarray(2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom)))
 
 
-def shape_chance(values: np.ndarray, law: Law) -> float:
+def shape_chance(values: np.ndarray, law: NoiseLaw) -> float:
     """Kolmogorov and Smirnov."""
     return float(stats.kstest(values, standard(law).cdf, method="asymp").pvalue)
 
 
-def tail_chance(values: np.ndarray, law: Law) -> float:
+def tail_chance(values: np.ndarray, law: NoiseLaw) -> float:
     """The least likely of the tail counts, counted as one test."""
     found = []
     for tail in TAILS:
@@ -61,7 +60,7 @@ def tail_chance(values: np.ndarray, law: Law) -> float:
     return float(min(1.0, len(TAILS) * min(found)))
 
 
-def normal_scores(values: np.ndarray, law: Law) -> np.ndarray:
+def normal_scores(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
     """Values of a law turned into normal ones."""
     return values if law == "gaussian" else np.sign(values) * stats.norm.isf(0.5 * np.exp(-np.abs(values)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..accounting import NoisySteps, OutputPerturbation
+from ..accounting import Mechanism
 from ..engines import Cohort, Vectorised
 from ..fdp import Neighbours
 from ..local import Arithmetic, Draws, Net, Optimiser, SystemDraws
@@ -36,7 +36,7 @@ SAMPLES = 60_000  # pieces of noise: a standard deviation is then known to two p
 
 def audit_step(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, optimiser: Optimiser,
-    mechanism: NoisySteps | OutputPerturbation, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+    mechanism: Mechanism, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
     engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE, way: Way | None = None,
     arithmetic: Arithmetic | None = None, augment: str = "none",
     draws: Draws | None = None, samples: int = SAMPLES,
@@ -54,7 +54,7 @@ def audit_step(
         raise BadValue("records", len(x), f"with {len(y)} targets", "give a few example records, each with its target")
     net = Net(module, loss, x, y, dtype, device, way, arithmetic)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
-    if isinstance(mechanism, OutputPerturbation):
+    if mechanism.output:
         parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))
     else:
         parts = (

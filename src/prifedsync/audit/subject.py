@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
+from ..accounting import Mechanism, NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance, Reference, Vectorised
 from ..fdp import Neighbours
 from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps, streams
@@ -23,7 +23,6 @@ from ..local.streams import Streams
 from ..rules import FedAvg, Rule
 
 Records = tuple[Tensor, Tensor]
-Mechanism = NoisySteps | OutputPerturbation
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
 OPEN_STEPS = 2  # local steps before an output is perturbed
 CLOSE = {"float64": 1e-9, "float32": 5e-4, "tf32": 2e-3, "bf16": 2e-3}
@@ -46,8 +45,15 @@ class Subject:
 
     @property
     def noisy(self) -> NoisySteps:
-        assert isinstance(self.mechanism, NoisySteps)
-        return self.mechanism
+        """The noisy steps, for checks that are made only where there are some."""
+        assert self.mechanism.steps is not None
+        return self.mechanism.steps
+
+    @property
+    def output(self) -> OutputPerturbation:
+        """The output perturbation, for checks that are made only where there is one."""
+        assert self.mechanism.output is not None
+        return self.mechanism.output
 
     @property
     def close(self) -> float:
@@ -90,7 +96,7 @@ def another_key(draws: Draws) -> Draws:
 
 
 def unnoised_steps(mechanism: Mechanism, records: int) -> UnnoisedSteps | None:
-    if isinstance(mechanism, NoisySteps):
+    if mechanism.steps:
         return None
     return UnnoisedSteps(records=records, batch="full", local_steps=OPEN_STEPS)
 

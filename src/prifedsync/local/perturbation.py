@@ -29,5 +29,4 @@ def released(start: Tensor, trained: Tensor, mechanism: OutputPerturbation, draw
     """start + clipped(trained − start) + noise, with one draw for the whole round."""
     change = clipped(trained.double() - start.double(), mechanism)
     add = noise.laplace if mechanism.noise == "laplace" else noise.gaussian
-    scale = mechanism.noise_multiplier * mechanism.clip_norm
-    return (start.double() + add(change, scale, mechanism.clip_norm, draws, key)).to(trained.dtype)
+    return (start.double() + add(change, mechanism.noise_scale, mechanism.clip_norm, draws, key)).to(trained.dtype)

@@ -103,7 +103,7 @@ def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] 
 
 def _check_count(job: Job, taken: int, queries: int) -> None:
     """The guarantee is stated from counts; if they disagree, there is none."""
-    per_round = job.noisy.local_steps if job.noisy else 1 if job.output else 0
+    per_round = job.plan.mechanism.queries_per_round if job.plan else 0
     if queries != taken * per_round:
         raise RuntimeError(
             f"client {job.client}: {queries} noisy queries in {taken} rounds of {per_round}; no guarantee can be stated"
