@@ -1,6 +1,6 @@
-"""The participation coin of a run: its rate, and whether a toss comes back in another round, client or run.
+"""Random participation in a run: its rate, and whether a draw is used again in another round, client or run.
 
-Algorithm 1 is run as a run does, with an engine that trains nobody and only notes who was asked.
+Algorithm 1 runs as in training, with an engine that trains nobody and only records which clients were chosen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 200
 
 @dataclass
 class Onlooker:
-    """An engine whose clients all refuse."""
+    """An engine that trains nobody: all its clients refuse."""
 
     asked: dict[int, list[int]] = field(default_factory=dict)
 
@@ -38,11 +38,11 @@ class Onlooker:
         return Uploads({i: Refused("only the coin is looked at") for i in chosen}, Noised(torch.zeros(0, 1)))
 
     def push(self, chosen: Sequence[int], weights: Tensor) -> None:
-        """There is nothing to receive."""
+        """These clients need no helper."""
 
 
 def check_coins(prepared: Prepared, draws: Draws) -> Check:
-    """Tosses under two keys, at the rate of the config; and at one half, where repetitions have an exact law."""
+    """Draws under two keys, at the rate of the config and at one half, where repetitions have an exact distribution."""
     rate = participation_of(prepared.config)
     if rate >= 1:
         return Check("participation coin", "everybody, always", "everybody, always", True, _COIN)
@@ -60,7 +60,9 @@ def check_coins(prepared: Prepared, draws: Draws) -> Check:
     return Check("participation coin", f"{worst} (p = {chances[worst]:.2g})", f"p at least {CHANCE:g}", passed, _COIN)
 
 
-_COIN = "Every client has a new coin in every round, secret like the noise: amplification by participation rests on it."
+_COIN = (
+    "Each client draws in secret, anew for each round, whether it takes part: amplification by participation needs this."
+)
 
 
 def tosses(prepared: Prepared, draws: Draws, rate: float) -> np.ndarray:

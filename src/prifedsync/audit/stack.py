@@ -1,4 +1,4 @@
-"""Stacked clients with plans of their own: each is clipped, noised and sampled by its own numbers, never by another's."""
+"""Stacked clients with different plans: each must be clipped, noised and sampled by its own plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_stack(subject: Subject) -> Check:
     faults = [*_sums_and_noise(subject), *_rates(subject)]
     return Check(
         "unlike clients", "; ".join(faults) or "each by its own plan", "each by its own plan", not faults,
-        "Clients in one stack whose clip norms, noise, batches and learning rates differ are each treated by their own.",
+        "Clients in one stack each use their own clip norm, noise, batch size and learning rate.",
     )  # fmt: skip
 
 

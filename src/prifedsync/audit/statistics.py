@@ -1,4 +1,4 @@
-"""Tests of a law, exact wherever there is an exact one; each rejects a right engine with probability CHANCE at most."""
+"""Statistical tests, exact where an exact one exists; each rejects a correct engine with probability CHANCE at most."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def standard(law: NoiseLaw) -> stats.rv_continuous:
 
 
 def magnitude(values: np.ndarray, law: NoiseLaw, axis: int | None = None) -> tuple[np.ndarray, int]:
-    """A sum that is χ² under the law with scale 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
+    """A sum that is χ² distributed if the scale is 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
     count = values.size if axis is None else values.shape[axis]
     if law == "gaussian":
         return np.sum(values**2, axis=axis), count
@@ -27,31 +27,31 @@ def magnitude(values: np.ndarray, law: NoiseLaw, axis: int | None = None) -> tup
 
 
 def scale(values: np.ndarray, law: NoiseLaw) -> float:
-    """The scale that the values have, 1 if all is well."""
+    """The estimated scale of the values; it should be 1."""
     total, freedom = magnitude(values, law)
     return math.sqrt(total / freedom) if law == "gaussian" else float(total / freedom)
 
 
 def scale_range(count: int, law: NoiseLaw) -> tuple[float, float]:
-    """Where the estimated scale of that many values lies, but for CHANCE."""
+    """The interval that holds the estimated scale of this many values, except with probability CHANCE."""
     freedom, power = (count, 0.5) if law == "gaussian" else (2 * count, 1.0)
     low, high = float(stats.chi2.ppf(CHANCE / 2, freedom)), float(stats.chi2.isf(CHANCE / 2, freedom))
     return math.pow(low / freedom, power), math.pow(high / freedom, power)
 
 
 def scale_chances(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
-    """For each column: how likely a scale as far from 1 as its own is, [columns]."""
+    """The p-value of the scale of each column, [columns]."""
     total, freedom = magnitude(values, law, axis=0)
     return np.asarray(2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom)))
 
 
 def shape_chance(values: np.ndarray, law: NoiseLaw) -> float:
-    """Kolmogorov and Smirnov."""
+    """The p-value of the Kolmogorov–Smirnov test."""
     return float(stats.kstest(values, standard(law).cdf, method="asymp").pvalue)
 
 
 def tail_chance(values: np.ndarray, law: NoiseLaw) -> float:
-    """The least likely of the tail counts, counted as one test."""
+    """The smallest p-value of the tail counts, corrected for their number."""
     found = []
     for tail in TAILS:
         mass = 2 * stats.norm.sf(tail)
@@ -61,16 +61,17 @@ def tail_chance(values: np.ndarray, law: NoiseLaw) -> float:
 
 
 def normal_scores(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
-    """Values of a law turned into normal ones."""
+    """The values transformed to normal ones."""
     return values if law == "gaussian" else np.sign(values) * stats.norm.isf(0.5 * np.exp(-np.abs(values)))
 
 
 def correlation(rows: np.ndarray) -> tuple[float, float]:
-    """The largest correlation between two rows of standard normals, and how likely one as large is among all pairs.
+    """The largest correlation between two rows of standard normals, and its p-value over all pairs.
 
     The squared cosine of two independent normal vectors of length P is Beta(1/2, (P − 1)/2).
     """
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)  # no noise: a row of zeros
+    lengths = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)  # without noise, a row is zero
+    unit = rows / lengths
     cosines = np.abs(unit @ unit.T)[np.triu_indices(len(rows), 1)]
     largest = float(np.max(cosines))
     alone = stats.beta.sf(min(largest**2, 1.0), 0.5, (rows.shape[1] - 1) / 2)
@@ -78,10 +79,10 @@ def correlation(rows: np.ndarray) -> tuple[float, float]:
 
 
 def repetition(rows: np.ndarray) -> tuple[int, float]:
-    """The distance at which signs of entries of one row agree least like fair coins, and how likely that is.
+    """The distance at which the signs of entries of one row agree least like fair coins, and its p-value.
 
-    At a fixed distance L the products of the signs of i and i + L, i + L and i + 2L, … are independent fair signs, so that
-    the number of agreements is exactly binomial. Halves, neighbours or blocks that are equal agree at their distance.
+    At a fixed distance L the products of the signs of i and i + L, i + L and i + 2L, … are independent fair signs, so
+    the number of agreements is exactly binomial. Entries, blocks or halves that are repeated agree at their distance.
     """
     width = rows.shape[1]
     power = np.zeros(width + 1)
@@ -96,7 +97,7 @@ def repetition(rows: np.ndarray) -> tuple[int, float]:
 
 
 def agreement(rows: np.ndarray) -> float:
-    """How likely it is that the signs of two rows agree as often, or as rarely, as those of some two here."""
+    """The p-value of the two rows whose signs agree most often or least often."""
     signs = np.where(rows > 0, 1.0, -1.0)
     width = rows.shape[1]
     products = np.round(signs @ signs.T)[np.triu_indices(len(rows), 1)]
@@ -105,14 +106,14 @@ def agreement(rows: np.ndarray) -> float:
 
 
 def fair_chances(happened: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    """How likely counts as far from one half are, for fair coins."""
+    """The two-sided p-values of counts of fair coins."""
     farther = np.maximum(happened, trials - happened)
     return np.asarray(np.minimum(1.0, 2 * stats.binom.sf(farther - 1, trials, 0.5)))
 
 
 @dataclass(frozen=True)
 class Binomial:
-    """How many of so many coins fall on one side."""
+    """The binomial distribution."""
 
     trials: int
     rate: float
@@ -128,7 +129,7 @@ class Binomial:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that should happen with a known chance in each of many independent trials."""
+    """An event that should happen with a known probability in each of many independent trials."""
 
     what: str
     happened: int
@@ -137,7 +138,7 @@ class Event:
 
     @property
     def chance(self) -> float:
-        if not 0 <= self.happened <= self.trials:  # more often than can be
+        if not 0 <= self.happened <= self.trials:  # an impossible count
             return 0.0
         return float(stats.binomtest(self.happened, self.trials, self.expected).pvalue)
 
