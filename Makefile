@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow lint bench ci clean
+.PHONY: setup demo test test-slow lint rooms bench ci clean
 
 setup: $(READY)
 
@@ -24,9 +24,12 @@ test-slow: setup
 		tests/fdp/test_properties.py tests/attacks/test_crashes.py tests/attacks/test_bit_flips.py
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
+
+rooms: setup
+	$(BIN)/python scripts/rooms.py
 
 bench: setup
 	$(BIN)/python benchmarks/accounting.py

@@ -1,11 +1,7 @@
 """The order of rooms: a room imports only rooms above it, and some packages only where they belong."""
 
-import ast
-from pathlib import Path
-
 import pytest
-
-SOURCE = Path(__file__).parents[1] / "src" / "prifedsync"
+from scripts.rooms import BEGIN, END, PACKAGE, PAGE, SOURCE, edges, imports_of, reduced, room_of, written
 
 # A room imports rooms that stand on an earlier line, and nobody else. Rooms on one line do not know each other.
 ORDER = (
@@ -31,7 +27,6 @@ ORDER = (
     ("cli",),
 )
 LINE = {room: line for line, rooms in enumerate(ORDER) for room in rooms}
-PACKAGE = "__init__"  # the package itself: its version, for all; it opens `run` for its users
 OUTSIDE = {  # third-party package → the rooms that may import it
     "torch": {
         "store",
@@ -60,35 +55,6 @@ OUTSIDE = {  # third-party package → the rooms that may import it
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
-
-
-def imports_of(text: str, path: Path) -> set[tuple[str, str]]:
-    """('room', name) for imports inside the package, ('outside', name) for others."""
-    found = set()
-    depth = len(path.relative_to(SOURCE).parts)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        elif isinstance(node, ast.ImportFrom):
-            if node.level == depth:  # relative to the package itself
-                targets = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
-                found |= {
-                    ("room", t if (SOURCE / t).is_dir() or (SOURCE / f"{t}.py").exists() else "__init__") for t in targets
-                }
-            continue
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            inside = parts[0] == "prifedsync"
-            found.add(("room", parts[1] if len(parts) > 1 else "__init__") if inside else ("outside", parts[0]))
-    return found
-
-
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -114,3 +80,39 @@ def test_the_check_itself_sees_a_wrong_import():
     wrong = "from ..accounting import PrivacyPlan\nimport torch\nfrom prifedsync.cli import main\n"
     seen = imports_of(wrong, SOURCE / "fdp" / "law.py")
     assert {("room", "accounting"), ("outside", "torch"), ("room", "cli")} <= seen
+
+
+def test_all_ways_to_import_are_seen():
+    text = """
+import prifedsync.fdp.law
+from prifedsync import run, train
+from prifedsync.local import Job
+from .. import __version__, rules
+from ..data.table import read
+from . import neighbour
+from .neighbour import thing
+import torch.nn
+"""
+    seen = imports_of(text, SOURCE / "audit" / "step.py")
+    rooms = {"fdp", "run", "local", "rules", "data", PACKAGE}
+    assert seen == {("room", name) for name in rooms} | {("outside", "torch")}
+    top = imports_of("from .fdp import law\nfrom . import values, nothing_of_this_name", SOURCE / "cli.py")
+    assert top == {("room", "fdp"), ("room", "values"), ("room", PACKAGE)}
+
+
+def test_the_graph_has_direct_edges_only():
+    graph = {("cli", "run"), ("run", "fdp"), ("cli", "fdp"), ("cli", "report")}
+    assert reduced(graph) == graph - {("cli", "fdp")}
+    ring = {("a", "b"), ("b", "a"), ("b", "c"), ("a", "c")}
+    assert reduced(ring) in (ring - {("a", "c")}, ring - {("b", "c")})
+
+
+def test_the_page_shows_the_rooms_as_they_are():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page), "docs/design.md shows other rooms than there are: run make rooms"
+    shown = page.split(BEGIN)[1].split(END)[0]
+    assert shown.count("-->") == len(reduced(edges())) > 10
+    first = next(line for line in shown.splitlines() if "-->" in line)
+    stale = page.replace(f"{first}\n", "")
+    assert stale != page
+    assert written(stale) == page

@@ -79,7 +79,7 @@ def test_push_starts_from_the_last_helper():
 
 
 def test_a_round_that_nobody_joins_passes():
-    engine, weights, steps = run(lambda client, round: round != 1, rounds=3, averaging=1)
+    _, weights, steps = run(lambda client, round: round != 1, rounds=3, averaging=1)
     assert weights == [1.5, 1.5, 3.0]
     assert [len(uploads.senders) for _, uploads in steps] == [2, 0, 2]
     assert set(steps[1][1].answers.values()) == {Absent()}
@@ -178,5 +178,5 @@ def test_a_delivery_that_is_none_is_refused():
 
 def test_a_coin_that_is_not_the_plans_is_refused():
     """What is accounted and what is tossed are one number."""
-    with pytest.raises(BadValue, match="participation = 0.5 is not that of the plan, 1"):
+    with pytest.raises(BadValue, match=r"participation = 0\.5 is not that of the plan, 1"):
         replace(private("a", 5), participation=0.5)

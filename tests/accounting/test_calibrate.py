@@ -56,9 +56,9 @@ def test_adversarial_participation_needs_more_noise():
 
 
 def test_what_cannot_be_met_is_an_answer():
-    with pytest.raises(CannotMeet, match="even batch = 1"):
+    with pytest.raises(CannotMeet, match="batch = 1 already exceeds it"):
         calibrated(plan(records=30, batch=16, noise_multiplier=1.0, rounds=100), Target("epsilon", 1.0), "batch")
-    with pytest.raises(CannotMeet, match="even rounds = 1"):
+    with pytest.raises(CannotMeet, match="rounds = 1 already exceeds it"):
         calibrated(plan(records=30, batch=16, noise_multiplier=1.0), Target("epsilon", 0.01), "rounds")
     with pytest.raises(CannotMeet, match="noise multiplier above"):
         calibrated(plan(batch="full", rounds=10_000, local_steps=100), Target("mu", 1e-3))

@@ -48,9 +48,9 @@ def test_gaussian_filter_adds_squares_and_a_refusal_changes_nothing():
 
 
 def test_gaussian_filter_takes_gaussians_only():
-    with pytest.raises(BadValue, match="not a plain Gaussian"):
+    with pytest.raises(BadValue, match="not a Gaussian trade-off"):
         GaussianFilter(1.0).spend(laplace(5.0))
-    with pytest.raises(BadValue, match="not a plain Gaussian"):
+    with pytest.raises(BadValue, match="not a Gaussian trade-off"):
         GaussianFilter(1.0).spend(fixed_size(gaussian(0.1), 0.5))
 
 

@@ -78,8 +78,9 @@ CASES = pytest.mark.parametrize("case", [*TARGETS, "mu, half of the rounds"])
 
 
 def percentages(sentence):
-    """How often somebody is right, and how often they spot the record at one false alarm in 100."""
-    found = re.search(r"rightly at most ([\d.]+)% .* spot it in at most ([\d.]+)%", " ".join(sentence.split()))
+    """How often an attacker guesses correctly, and the true positive rate at a false positive rate of 1 %."""
+    pattern = r"correctly at most ([\d.]+)% .* true positive rate is at most ([\d.]+)%"
+    found = re.search(pattern, " ".join(sentence.split()))
     return float(found[1]), float(found[2])
 
 

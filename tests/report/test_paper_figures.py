@@ -140,11 +140,11 @@ def test_groups_have_one_colour_and_kinds_one_dash():
     assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in nine}) == 9
 
 
-def test_leak_shows_what_was_promised_and_what_is_true():
+def test_leak_shows_the_claimed_bound_and_the_true_leakage():
     figure = leak_figure(ROUNDS, PROMISED, EXACT, MEASURED, "m = 100, p = 0.05", CERTIFIED)
     axes = figure.axes[0]
     lines = {line.get_label(): line for line in axes.lines}
-    for name, values in (("promised", PROMISED), ("exact", EXACT), ("certified", CERTIFIED)):
+    for name, values in (("claimed", PROMISED), ("exact", EXACT), ("certified", CERTIFIED)):
         assert list(lines[name].get_xdata()) == ROUNDS
         assert list(lines[name].get_ydata()) == values
     (bars,) = axes.containers
@@ -153,7 +153,7 @@ def test_leak_shows_what_was_promised_and_what_is_true():
     lengths = [stick[1, 1] - stick[0, 1] for stick in sticks.get_segments()]
     assert lengths == pytest.approx([4 * error for _, error in MEASURED])
     said = " ".join(text.get_text() for text in axes.texts)
-    assert "after 40 rounds: promised 0.095, true 0.500; m = 100, p = 0.05" in said
+    assert "After 40 rounds: claimed 0.095, true 0.500; m = 100, p = 0.05" in said
 
 
 def test_leak_without_the_certified_bound():

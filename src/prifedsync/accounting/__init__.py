@@ -2,7 +2,7 @@
 
 from ..fdp import Neighbours
 from .calibrate import CannotMeet, Target, calibrated
-from .mechanisms import NoisySteps, OutputPerturbation, Sampling
+from .mechanisms import Mechanism, NoisySteps, OutputPerturbation, Sampling
 from .plan import PrivacyPlan, strong, weak
 from .spending import BudgetSpent, FixedMechanism, GaussianFilter, RenyiFilter
 
@@ -11,6 +11,7 @@ __all__ = [
     "CannotMeet",
     "FixedMechanism",
     "GaussianFilter",
+    "Mechanism",
     "Neighbours",
     "NoisySteps",
     "OutputPerturbation",

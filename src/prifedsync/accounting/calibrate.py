@@ -1,4 +1,4 @@
-"""Find the noise, the rounds or the batch that meets a target: never on the unsafe side, noise within 0.1 %."""
+"""Find the noise, the rounds or the batch that meets a target, never exceeding it; noise is within 0.1 %."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Literal
 from ..fdp import TradeOff
 from ..fdp.constructors import LEAST_NOISE
 from ..values import BadValue, number
-from .mechanisms import NoisySteps
 from .plan import Participation, PrivacyPlan
 
 Solve = Literal["noise", "rounds", "batch"]
@@ -20,12 +19,12 @@ FURTHEST_STEPS = 10**7
 
 
 class CannotMeet(Exception):
-    """No value within reach meets the target; an answer, not a failure."""
+    """No value in the search range meets the target. This is an answer, not a program error."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the certified upper bound must not exceed: ε at δ, μ on a range of α, or the best attack's advantage."""
+    """The value that a certified upper bound must not exceed: ε at δ, μ on a range of α, or the advantage of any attack."""
 
     kind: Literal["epsilon", "mu", "advantage"]
     value: float
@@ -40,7 +39,7 @@ class Target:
         number("alpha_min", self.alpha_min, 1e-9, 0.1)
 
     def spent(self, f: TradeOff) -> float:
-        """The certified upper bound of f in the target's own unit."""
+        """The certified upper bound of f, in the unit of the target."""
         if self.kind == "epsilon":
             return f.epsilon(self.delta).upper
         return (f.mu(self.alpha_min) if self.kind == "mu" else f.advantage()).upper
@@ -54,7 +53,7 @@ class Target:
 def calibrated(
     plan: PrivacyPlan, target: Target, solve: Solve = "noise", participation: Participation = "honest"
 ) -> PrivacyPlan:
-    """A new plan that meets the target; raises `CannotMeet` with the reason if none does."""
+    """A new plan that meets the target. Raises `CannotMeet` with the reason if there is none."""
 
     def spent(candidate: PrivacyPlan) -> float:
         return target.spent(candidate.guarantee(participation))
@@ -62,20 +61,19 @@ def calibrated(
     if solve == "noise":
         return _least_noise(plan, target, spent)
     if solve == "rounds":
-        per_round = plan.mechanism.local_steps if isinstance(plan.mechanism, NoisySteps) else 1
-        highest = max(1, FURTHEST_STEPS // per_round)
-    elif solve == "batch" and isinstance(plan.mechanism, NoisySteps):
-        highest = plan.mechanism.records
+        highest = max(1, FURTHEST_STEPS // plan.mechanism.queries_per_round)
+    elif solve == "batch" and plan.mechanism.steps:
+        highest = plan.mechanism.steps.records
     else:
         raise BadValue("solve", solve, "must be noise, rounds or batch (batch only for noisy steps)")
     best = _largest(lambda n: spent(plan.changed(**{solve: n})) <= target.value, highest)
     if best == 0:
-        raise CannotMeet(f"even {solve} = 1 spends more; add noise")
+        raise CannotMeet(f"{solve} = 1 already exceeds it; add noise")
     return plan.changed(**{solve: best})
 
 
 def _largest(fits: Callable[[int], bool], highest: int) -> int:
-    """The largest n up to `highest` that fits, 0 if none; fitting is monotone."""
+    """The largest n up to `highest` that fits, or 0 if none does. If n fits, so does every smaller number."""
     low, high = 0, 1
     while high < highest and fits(high):
         low, high = high, min(2 * high, highest)
@@ -91,20 +89,20 @@ def _least_noise(plan: PrivacyPlan, target: Target, spent: Callable[[PrivacyPlan
     def at(noise: float) -> float:
         return spent(plan.changed(noise_multiplier=noise))
 
-    low, low_spent = LEAST_NOISE, float("inf")  # low spends too much, high does not
+    low, low_spent = LEAST_NOISE, float("inf")  # low exceeds the target, high meets it
     high, high_spent = 1.0, at(1.0)
     while high_spent > target.value:
         low, low_spent = high, high_spent
         high *= 2
         if high > FURTHEST_NOISE:
-            raise CannotMeet(f"it would need a noise multiplier above {FURTHEST_NOISE:g}")
+            raise CannotMeet(f"it needs a noise multiplier above {FURTHEST_NOISE:g}")
         high_spent = at(high)
     while high_spent < target.value * (1 - CLOSE):
         if high <= LEAST_NOISE * (1 + CLOSE):
-            break  # the least noise a plan may have already meets the target
+            break  # the least noise that a plan may have already meets the target
         guess = (low * high) ** 0.5
         if low_spent < float("inf") and high_spent > 0:
-            # spent falls about like a power of the noise: interpolate in logs, aiming just under the target
+            # the privacy loss is roughly a power of the noise: interpolate in logarithms, just under the target
             share = log(low_spent / target.value / (1 - CLOSE / 2)) / log(low_spent / high_spent)
             guess = low * (high / low) ** min(max(share, 0.05), 0.98)
         elif high > 2 * LEAST_NOISE:

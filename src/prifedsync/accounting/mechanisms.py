@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from ..fdp import Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
 from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
@@ -16,12 +16,58 @@ MOST_RECORDS = 10**12
 # a clipped sum with its noise stays below 2e24 and the grid it is rounded to above 5e-18.
 LEAST_CLIP = 1e-12
 MOST_CLIP = 1e12
-CLIP_REMEDY = "what lies outside cannot be computed with: scale the loss or the records"
-NO_NOISE = "a plan without enough noise has no guarantee: train non-privately and say so"
+CLIP_REMEDY = "single precision cannot compute with values outside this range; scale the loss or the records"
+NO_NOISE = "a plan without enough noise has no guarantee; add noise, or train without privacy and say so"
+
+
+NoiseLaw = Literal["gaussian", "laplace"]
+
+
+class Mechanism(Protocol):
+    """What one round of a client releases. Nothing outside this file asks which class a mechanism is.
+
+    A frozen dataclass with these members is a mechanism; it need not inherit from anything.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The scale of the noise over `clip_norm`."""
+
+    @property
+    def clip_norm(self) -> float: ...
+
+    @property
+    def noise(self) -> NoiseLaw:
+        """The distribution of the noise in each entry."""
+
+    @property
+    def noise_scale(self) -> float:
+        """The noise in each entry: its standard deviation if it is Gaussian, its scale if it is Laplace."""
+
+    @property
+    def queries_per_round(self) -> int:
+        """How often one round adds noise. The engine must report exactly this count."""
+
+    @property
+    def records(self) -> int | None:
+        """The public number of records that the guarantee depends on; None if it depends on none."""
+
+    @property
+    def steps(self) -> NoisySteps | None:
+        """The noisy local steps of a round; None if local steps are not noised one by one."""
+
+    @property
+    def output(self) -> OutputPerturbation | None:
+        """How the change of a whole round is noised; None if it is not."""
+
+    def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
+        """The elementary trade-off functions of one round, each with its count."""
 
 
 class Sampling(Enum):
-    """How a batch is drawn: each record by its own coin, or a subset of exactly that size."""
+    """How a batch is drawn: each record independently with the same probability, or a subset of a fixed size."""
 
     POISSON = "poisson"
     FIXED = "fixed"
@@ -29,12 +75,13 @@ class Sampling(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps:
-    """`local_steps` noisy gradients a round, each on its own independent batch (Algorithm 2).
+    """A round takes `local_steps` noisy gradients, each on its own independent batch (Algorithm 2).
 
-    noise_multiplier is the noise's standard deviation over `clip_norm`: twice the paper's σ.
-    records is a public nominal number: under replace-one neighbours n_j is public; under add/remove the rate, the divisor
-    and the noise must come from this number and never from len(data).
-    clip_margin is by how much (relative) rounding in the arithmetic used may carry a clipped vector over clip_norm.
+    noise_multiplier  the standard deviation of the noise divided by `clip_norm`; it is twice the paper's σ.
+    records           a public nominal number. Under replace-one adjacency the true number is public. Under add/remove
+                      adjacency the sampling rate, the divisor and the noise must come from this number, never from
+                      len(data).
+    clip_margin       how far, relative to clip_norm, rounding may carry a clipped vector beyond clip_norm.
     """
 
     noise_multiplier: float
@@ -53,30 +100,47 @@ class NoisySteps:
         number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)
         number("clip_margin", self.clip_margin, 0, 1)
         if self.batch != "full":
-            whole("batch", self.batch, 1, remedy='or batch = "full" for one exact Gaussian step')
+            whole("batch", self.batch, 1, remedy='or set batch = "full" to use all records in every step')
             if self.batch > self.records:
-                raise BadValue(
-                    "batch", self.batch, f"is larger than records = {self.records}", 'take fewer, or batch = "full"'
-                )
+                remedy = 'set a smaller batch, or batch = "full"'
+                raise BadValue("batch", self.batch, f"is larger than records = {self.records}", remedy)
 
     @property
     def rate(self) -> float:
-        """The chance of one record to be in one batch."""
+        """The sampling rate: the probability that one record is in one batch."""
         return 1.0 if self.batch == "full" else self.batch / self.records
 
-    def one_step(self, neighbours: Neighbours) -> TradeOff:
-        """What one noisy gradient tells about one record.
+    @property
+    def noise(self) -> NoiseLaw:
+        return "gaussian"
 
-        Under replace-one the clipped sum moves by at most 2·clip_norm, under add/remove by clip_norm.
+    @property
+    def noise_scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def queries_per_round(self) -> int:
+        return self.local_steps
+
+    @property
+    def steps(self) -> NoisySteps:
+        return self
+
+    @property
+    def output(self) -> None:
+        return None
+
+    def one_step(self, neighbours: Neighbours) -> TradeOff:
+        """The trade-off function of one noisy gradient.
+
+        The sensitivity of the clipped sum is 2·clip_norm under replace-one adjacency and clip_norm under add/remove.
         """
         choice("neighbours", neighbours, Neighbours)
         spread = self.noise_multiplier / (1 + self.clip_margin)
         if self.sampling is Sampling.FIXED and self.rate < 1:
             if neighbours is Neighbours.ADD_REMOVE:
-                raise BadValue(
-                    "neighbours", neighbours.value, "cannot go with sampling = fixed: a batch of fixed size is drawn "
-                    "from a number of records that must not change", "use replace, or sampling = poisson"
-                )  # fmt: skip
+                rule = "cannot be combined with sampling = fixed, which needs a fixed number of records"
+                raise BadValue("neighbours", neighbours.value, rule, "set neighbours = replace, or sampling = poisson")
             return fixed_size(gaussian(2 / spread), self.rate)
         if self.rate < 1:
             return poisson_gaussian(spread, self.rate, neighbours)
@@ -88,21 +152,42 @@ class NoisySteps:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputPerturbation:
-    """The change of the model in one round, clipped to norm `clip_norm` and noised once; protects all records at once.
+    """A round releases the change of the model, clipped to `clip_norm` and noised once.
 
-    Any two changes are at most 2·clip_norm apart, whatever the neighbours, and no batch amplifies. Gaussian noise: norm
-    L2, standard deviation noise_multiplier·clip_norm. Laplace: norm L1, scale noise_multiplier·clip_norm in each entry.
+    Two clipped changes differ by at most 2·clip_norm under either adjacency, and subsampling does not amplify. Gaussian
+    noise goes with the L2 norm and has standard deviation `noise_scale`. Laplace noise goes with the L1 norm and has scale
+    `noise_scale` in each entry.
     """
 
     noise_multiplier: float
     clip_norm: float = 1.0
-    noise: Literal["gaussian", "laplace"] = "gaussian"
+    noise: NoiseLaw = "gaussian"
 
     def __post_init__(self) -> None:
         number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
         number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)
         if self.noise not in ("gaussian", "laplace"):
             raise BadValue("noise", self.noise, "must be gaussian or laplace")
+
+    @property
+    def noise_scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def queries_per_round(self) -> int:
+        return 1
+
+    @property
+    def records(self) -> None:
+        return None
+
+    @property
+    def steps(self) -> None:
+        return None
+
+    @property
+    def output(self) -> OutputPerturbation:
+        return self
 
     def one_round(self, neighbours: Neighbours) -> tuple[tuple[TradeOff, int], ...]:
         spread = self.noise_multiplier / 2

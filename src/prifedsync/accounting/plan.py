@@ -1,4 +1,4 @@
-"""One client's plan: public numbers only, read by the training and by the accounting alike."""
+"""The privacy plan of one client. It holds public numbers only; training and accounting both read it."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from typing import Literal
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
 from ..values import BadValue, choice, number, whole
-from .mechanisms import MOST_STEPS, NoisySteps, OutputPerturbation
+from .mechanisms import MOST_STEPS, Mechanism
 
 Participation = Literal["honest", "adversarial"]
+NEVER_TAKES_PART = "a client that never takes part needs no plan; leave it out"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-    """What one client will release: `mechanism` in each round it takes part in, `rounds` at most, each with a fair coin.
+    """What one client will release: `mechanism` in each round that it takes part in, in at most `rounds` rounds.
 
-    The guarantee is the *transcript bound*: it holds against one other client, all other clients together, and the
-    server itself, because what any of them sees is computed from this client's participation bits and noisy gradients.
-    A record that lies with `copies` clients, all of this plan, is released in the rounds of each, and what is guaranteed is
-    about it.
+    The client takes part in a round with probability `participation`, independently of the data and of other rounds.
+    The guarantee is the *transcript bound*. It holds against one other client, against all other clients together and
+    against the server, because all they see is computed from this client's participation and its noisy releases.
+    If `copies` clients hold the same record, all of them have this plan, and the guarantee is about that record: it
+    composes over the rounds of all of them.
     """
 
-    mechanism: NoisySteps | OutputPerturbation
+    mechanism: Mechanism
     rounds: int
     participation: float = 1.0
     neighbours: Neighbours = Neighbours.REPLACE
     copies: int = 1
 
     def __post_init__(self) -> None:
-        per_round = self.mechanism.local_steps if isinstance(self.mechanism, NoisySteps) else 1
-        most = MOST_STEPS // (per_round * whole("copies", self.copies, 1))
-        whole("rounds", self.rounds, 1, most, remedy=f"at most {MOST_STEPS:g} steps are accounted")
-        number("participation", self.participation, 0, 1, ends="(]", remedy="a client that never takes part needs no plan")
+        most = MOST_STEPS // (self.mechanism.queries_per_round * whole("copies", self.copies, 1))
+        whole("rounds", self.rounds, 1, most, remedy=f"the accounting covers at most {MOST_STEPS:g} noisy queries")
+        number("participation", self.participation, 0, 1, ends="(]", remedy=NEVER_TAKES_PART)
         choice("neighbours", self.neighbours, Neighbours)
         self.mechanism.one_round(self.neighbours)  # refuses what cannot be accounted
 
     def one_round(self) -> tuple[tuple[TradeOff, int], ...]:
-        """The elementary mechanisms of one round, with their counts."""
+        """The elementary trade-off functions of one round, each with its count."""
         return self.mechanism.one_round(self.neighbours)
 
     def guarantee(
@@ -49,22 +50,24 @@ class PrivacyPlan:
         taken: int | None = None,
         tolerance: float = DEFAULT_TOLERANCE,
     ) -> TradeOff:
-        """The trade-off function of everything this client releases, and others that hold the record.
+        """The trade-off function of all releases of this client, and of the other clients that hold the record.
 
-        honest       mix_p(f)^⊗R: the coin is drawn independently of the data and of this client's past releases.
-        adversarial  f^⊗R: somebody else chooses, perhaps adaptively, who takes part; R must then be enforced by the client.
-        taken = k    f^⊗k, after the fact: the rounds *committed* to (sent, whether or not received). Once k is known,
-                     this is the guarantee; never report the smaller of this and the honest one. With adversarial
-                     participation k itself is chosen by others, so `taken` is refused there. With copies, k is the
-                     largest number of rounds that one of the holders took.
-        Stopping early on the data (say when 90 % accuracy is reached) makes k a release: certify at `rounds`.
+        honest       mix_p(f)^⊗R: participation is drawn independently of the data and of this client's past releases.
+        adversarial  f^⊗R: others choose, perhaps adaptively, who takes part. The client must then enforce R itself.
+        taken = k    f^⊗k, after the run: k counts the rounds that were sent, whether or not they were received. Once k
+                     is known, this is the guarantee; never report the smaller of this and the honest one. Under
+                     adversarial participation others choose k, so `taken` is refused. With copies, k is the largest
+                     number of rounds that any holder of the record took.
+        A run that stops early because of the data (say at 90 % accuracy) releases k: certify it at `rounds`.
         """
         one_round = compose(*self.one_round(), tolerance=tolerance)
         if participation not in ("honest", "adversarial"):
             raise BadValue("participation", participation, "must be honest or adversarial")
         if taken is not None:
             if participation == "adversarial":
-                raise BadValue("taken", taken, "cannot go with adversarial participation: k is then a release itself")
+                raise BadValue(
+                    "taken", taken, "cannot be combined with adversarial participation, because k is then a release itself"
+                )
             count = whole("taken", taken, 0, self.rounds, remedy="a client must refuse rounds beyond its plan")
             return compose((one_round, self.copies * count), tolerance=tolerance).symmetrised()
         if participation == "honest":
@@ -79,7 +82,7 @@ class PrivacyPlan:
 
 
 def weak(plans: Iterable[PrivacyPlan]) -> TradeOff:
-    """Weak federated f-DP (`def:privacy_weak`): what one client can learn of one record of any other client."""
+    """Weak federated f-DP (`def:privacy_weak`): what one client can learn about one record of any other client."""
     distinct = tuple(dict.fromkeys(plans))
     if not distinct:
         raise BadValue("plans", distinct, "must name at least one client")
@@ -89,7 +92,7 @@ def weak(plans: Iterable[PrivacyPlan]) -> TradeOff:
 def strong(plans: Iterable[PrivacyPlan]) -> TradeOff:
     """Strong federated f-DP (`def:privacy_strong`): what all other clients together can learn.
 
-    The same function as `weak`: everything anybody sees is computed from one client's transcript, so colluding adds
-    nothing and no factor m − 1 appears.
+    This is the same function as `weak`. All that the others see is computed from one client's transcript, so collusion
+    adds nothing and no factor m − 1 appears.
     """
     return weak(plans)

@@ -1,4 +1,4 @@
-"""Calibration client by client: what each needs, and who cannot meet the target."""
+"""Calibration of each client: the plan that it needs, or the reason why it cannot meet the target."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ..values import BadValue, whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
-from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 from .statement import Numbers, up
 
-LARGE_EPSILON = 10.0  # a target on the advantage that leaves a client more than this is warned of
+LARGE_EPSILON = 10.0  # a warning is given if a target on the advantage leaves a client a larger ε than this
 NO_NUMBERS: dict[str, object] = {name: {"lower": None, "upper": None} for name in ("epsilon", "mu", "advantage")}
 
 
@@ -29,13 +28,14 @@ class ClientAnswer:
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        steps = self.plan.mechanism if self.plan else None
+        mechanism = self.plan.mechanism if self.plan else None
+        steps = mechanism.steps if mechanism else None
         return {
             "client": self.client,
             "records": self.records,
             "meets_target": self.plan is not None,
-            "noise_multiplier": steps.noise_multiplier if steps else None,
-            "batch": steps.batch if isinstance(steps, NoisySteps) else None,
+            "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
+            "batch": steps.batch if steps else None,
             "rounds": self.plan.rounds if self.plan else None,
             **(self.numbers.as_json() if self.numbers else NO_NUMBERS),
             "reason": self.reason,
@@ -43,7 +43,7 @@ class ClientAnswer:
 
 
 def answer(client: str, records: int, build: Callable[[], PrivacyPlan], target: Target, solve: Solve) -> ClientAnswer:
-    """Calibrate one client's plan; a plan that cannot be built or cannot meet the target is an answer too."""
+    """Calibrate one client's plan. A plan that cannot be built or cannot meet the target is an answer too."""
     name = f"client {client} with {records} records" if client else f"a client with {records} records"
     try:
         asked = build()
@@ -65,7 +65,7 @@ def _solved(asked: PrivacyPlan, target: Target, solve: Solve) -> tuple[PrivacyPl
 
 
 def together(answers: Sequence[ClientAnswer]) -> dict[str, object]:
-    """What holds for all clients: settings with which each meets the target, and the worst of each number over clients."""
+    """One answer for all clients: settings that meet the target for each, and the worst value of each number."""
     each = [answer.as_json() for answer in answers]
     everybody = all(answer.numbers for answer in answers)
     worst = Numbers.worst(answer.numbers for answer in answers if answer.numbers) if everybody else None
@@ -85,7 +85,7 @@ def together(answers: Sequence[ClientAnswer]) -> dict[str, object]:
 
 
 def rare_events(target: Target, clients: Iterable[tuple[str, Numbers]]) -> tuple[str, ...]:
-    """A warning where a target on the advantage leaves a client a large ε; the client with the largest is named."""
+    """A warning if a target on the advantage leaves a client a large ε. It names the client with the largest ε."""
     if target.kind != "advantage":
         return ()
     by_epsilon = {client: numbers.epsilon.upper for client, numbers in clients}
@@ -94,37 +94,38 @@ def rare_events(target: Target, clients: Iterable[tuple[str, Numbers]]) -> tuple
         return ()
     named = f"client {client}" if client else "this client"
     return (
-        f"the target is {target} alone, and {named} has ε ≤ {up(by_epsilon[client])} at δ = {target.delta:g}: an "
-        "advantage is an average over runs and says nothing about rare events, in which a record may be given away "
-        "outright; set a target on ε or μ instead",
+        f"the only target is {target}, and {named} has ε ≤ {up(by_epsilon[client])} at δ = {target.delta:g}: an "
+        "advantage is an average over runs and says nothing about rare events that may reveal a record completely; "
+        "set a target on ε or μ instead",
     )
 
 
 def read_sizes(path: Path) -> dict[str, int]:
-    """The records of each client from a CSV file with the columns client and records."""
+    """The number of records of each client, from a CSV file with the columns client and records."""
     if not path.is_file():
-        raise BadValue("sizes", path, "is not a file")
+        raise BadValue("sizes", path, "is not a file", "give the path of a CSV file with the columns client and records")
     try:
         return _read_sizes(path)
     except csv.Error as error:
-        raise BadValue("sizes", path, f"cannot be read: {error}", "check the quotes in it") from None
+        raise BadValue("sizes", path, f"cannot be read as CSV: {error}", "check its quotes") from None
 
 
 def _read_sizes(path: Path) -> dict[str, int]:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = csv.DictReader(file)
         if not {"client", "records"} <= set(rows.fieldnames or ()):
-            raise BadValue("sizes", path, f"has the columns {rows.fieldnames}", "it needs client and records")
+            raise BadValue("sizes", path, f"has the columns {rows.fieldnames}", "name its columns client and records")
         sizes: dict[str, int] = {}
         for line, row in enumerate(rows, start=2):
             client, records = row["client"], row["records"]
             if client in sizes:
-                raise BadValue("sizes", path, f"names client {client} twice, the second time in line {line}")
+                rule = f"names client {client} twice, the second time in line {line}"
+                raise BadValue("sizes", path, rule, "give each client one line")
             try:
                 sizes[client] = whole("records", int(records), 1)
             except (TypeError, ValueError):
                 rule = f"says records = {records} in line {line}"
                 raise BadValue("sizes", path, rule, "it must be a positive whole number") from None
     if not sizes:
-        raise BadValue("sizes", path, "has no clients")
+        raise BadValue("sizes", path, "has no clients", "add one line for each client")
     return sizes

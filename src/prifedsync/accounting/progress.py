@@ -1,4 +1,4 @@
-"""How much privacy a run has spent so far."""
+"""The privacy loss of a run so far."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 
 from .plan import PrivacyPlan
 
-QUICK = 1e-2  # tolerance of bounds that a run is followed by
+QUICK = 1e-2  # tolerance of the bounds that are shown as progress
 
 
 class WorstEpsilon:
-    """Upper bounds on ε after so many rounds, the largest over all clients, participation by their own coins.
+    """Upper bounds on ε after a number of rounds: the largest over all clients, with honest participation.
 
-    All plans are asked anew for each number of rounds: the client with the largest ε in the end need not be the one that
-    has spent most on the way.
+    Every plan is evaluated again for each number of rounds, because the client with the largest ε at the end need not
+    have the largest ε on the way.
     """
 
     def __init__(self, plans: Iterable[PrivacyPlan], delta: float) -> None:
         self.plans = tuple(dict.fromkeys(plans))
         self.delta = delta
-        self.seconds = 0.0  # how long the last bound took: there may be as many plans as clients
+        self.seconds = 0.0  # how long the last bound took, since there may be as many plans as clients
         self._known: dict[int, float] = {}
 
     def after(self, rounds: int) -> float:

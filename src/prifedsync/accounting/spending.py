@@ -1,10 +1,10 @@
-"""Spending a budget over time. Each filter is a value: spending returns a new one, and a refusal changes nothing.
+"""Privacy budgets that are spent over time. A filter is a frozen value: spending returns a new filter.
 
-Exact composition is for plans fixed in advance. Stopping by the exact composed curve over mechanisms chosen along the
-way is *not* a valid filter (a worked counterexample reaches 1.8 δ), so there is none here. Valid are
-    FixedMechanism   one mechanism, a cap on how often: unused rounds only help
-    GaussianFilter   Σ μ² ≤ μ² for full-batch Gaussian releases chosen adaptively (Smith, Thakurta 2022)
-    RenyiFilter      Σ ρ(a) ≤ ρ at one order a fixed in advance, for anything else (Feldman, Zrnic 2021)
+Exact composition is valid for plans that are fixed in advance. It is *not* a valid filter for mechanisms that are chosen
+adaptively: a worked counterexample reaches 1.8 δ. So there is no such filter here. These are valid:
+    FixedMechanism   one mechanism and a limit on its rounds; unused rounds only help
+    GaussianFilter   Σ μ_i² ≤ μ² for full-batch Gaussian releases chosen adaptively (Smith, Thakurta 2022)
+    RenyiFilter      Σ ρ_i(a) ≤ ρ at one order a fixed in advance, for other mechanisms (Feldman, Zrnic 2021)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..fdp.closed import Closed, Gaussian
 from ..values import BadValue, number, whole
 from .plan import PrivacyPlan
 
-ROUNDING = 1e-12  # a hundred times 0.1 must fit a budget of 1; the guarantee reported is wider by as much
+ROUNDING = 1e-12  # so that 100 releases of μ = 0.1 fit a budget of 1; the reported guarantee is larger by the same factor
 
 
 class BudgetSpent(Exception):
-    """Refused before anything was released; the filter is as it was."""
+    """The budget does not cover this release. Nothing was released, and the filter is unchanged."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,20 @@ class FixedMechanism:
     def spend(self, plan: PrivacyPlan) -> FixedMechanism:
         """One more round of exactly this plan."""
         if plan != self.plan:
-            raise BadValue(
-                "plan", plan, "differs from the plan this budget was made for", "start a filter made for changes"
-            )
+            rule = "differs from the plan that this budget was made for"
+            raise BadValue("plan", plan, rule, "use a GaussianFilter or a RenyiFilter")
         if self.taken >= self.plan.rounds:
             raise BudgetSpent(f"all {self.plan.rounds} rounds of the plan are taken")
         return replace(self, taken=self.taken + 1)
 
     def guarantee(self) -> TradeOff:
-        """What the rounds taken so far amount to, if the coin was honest and they stopped for no reason in the data."""
+        """The guarantee of the rounds so far, if participation was honest and stopping did not depend on the data."""
         return self.plan.guarantee(taken=self.taken)
 
 
 @dataclass(frozen=True)
 class GaussianFilter:
-    """Σ μ_i² ≤ μ², for Gaussian releases only, each chosen with all earlier ones in view."""
+    """Σ μ_i² ≤ μ², for Gaussian releases only; each may depend on all earlier ones."""
 
     mu: float
     spent: float = 0.0  # Σ μ_i²
@@ -62,20 +61,20 @@ class GaussianFilter:
 
     def spend(self, f: TradeOff, count: int = 1) -> GaussianFilter:
         if not isinstance(f, Gaussian):
-            raise BadValue("release", type(f).__name__, "is not a plain Gaussian one", "use a RenyiFilter")
+            raise BadValue("release", type(f).__name__, "is not a Gaussian trade-off function", "use a RenyiFilter")
         after = self.spent + whole("count", count, 1) * f.mu().upper ** 2
         if after > self.mu**2 * (1 + ROUNDING):
             raise BudgetSpent(f"μ would become {math.sqrt(after):.6g}, the budget is {self.mu:g}")
         return replace(self, spent=after)
 
     def guarantee(self) -> TradeOff:
-        """The whole budget: what may be reported whenever spending stops."""
+        """The guarantee of the whole budget. It may be reported whenever spending stops."""
         return gaussian(self.mu * (1 + ROUNDING))
 
 
 @dataclass(frozen=True)
 class RenyiFilter:
-    """Σ ρ_i ≤ ρ at one Rényi order, for any mechanisms in closed form, each chosen with all earlier ones in view."""
+    """Σ ρ_i ≤ ρ at one Rényi order, for mechanisms in closed form; each may depend on all earlier ones."""
 
     order: float
     rho: float
@@ -93,7 +92,9 @@ class RenyiFilter:
         number("epsilon", epsilon, 0, ends="(]")
         rho = epsilon - math.log(1 / number("delta", delta, 0, 1, ends="()")) / (order - 1)
         if rho <= 0:
-            raise BadValue("order", order, f"leaves no budget for ε = {epsilon:g} at δ = {delta:g}", "take a higher order")
+            raise BadValue(
+                "order", order, f"leaves no budget for ε = {epsilon:g} at δ = {delta:g}", "choose a higher order"
+            )
         return RenyiFilter(order, rho)
 
     def spend(self, f: TradeOff, count: int = 1) -> RenyiFilter:
@@ -107,5 +108,5 @@ class RenyiFilter:
         return replace(self, spent=after)
 
     def epsilon(self, delta: float) -> float:
-        """ε of the whole budget: what may be reported whenever spending stops."""
+        """ε of the whole budget. It may be reported whenever spending stops."""
         return self.rho + math.log(1 / number("delta", delta, 0, 1, ends="()")) / (self.order - 1)

@@ -1,4 +1,4 @@
-"""A guarantee put into numbers and one sentence; every printed number is rounded to its safe side."""
+"""A guarantee in numbers and in one sentence. Every printed number is the safe end of its bracket, rounded outwards."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ import numpy as np
 from ..fdp import Bound, Neighbours, TradeOff
 from ..values import BadValue, number
 from . import paper
-from .mechanisms import NoisySteps
 from .plan import PrivacyPlan
 
 ALPHA_MIN = 1e-5
-SHOWN_LEVELS = (0.001, 0.01)  # false-alarm rates at which people ask for an attack's hits
+SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
 _LEVELS = (*SHOWN_LEVELS, *np.geomspace(1e-5, 0.05, 23), *np.linspace(0.1, 0.9, 17), *(1 - np.geomspace(0.05, 1e-5, 11)))
 CURVE_LEVELS = tuple(sorted({float(f"{level:.6g}") for level in _LEVELS}))
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """One guarantee as (ε, δ), as μ on a range, as a curve, and as what the best attack achieves."""
+    """One guarantee as (ε, δ), as μ on a range of α, as the advantage of any attack, and as a trade-off curve."""
 
     epsilon: Bound
     mu: Bound
     advantage: Bound
-    curve: tuple[tuple[float, float], ...]
+    curve: tuple[tuple[float, float], ...]  # (α, certified lower bound on β): no attack gets below it
 
     @staticmethod
     def of(f: TradeOff, delta: float) -> Numbers:
@@ -37,18 +36,18 @@ class Numbers:
 
     @staticmethod
     def worst(many: Iterable[Numbers]) -> Numbers:
-        """The worst of each number over several guarantees: true of all of them, and perhaps the numbers of none."""
+        """The worst value of each number over several guarantees. It holds for all of them."""
         every = tuple(many)
         levels = zip(*(each.curve for each in every), strict=True)
         return Numbers(
             epsilon=largest(each.epsilon for each in every),
             mu=largest(each.mu for each in every),
             advantage=largest(each.advantage for each in every),
-            curve=tuple(min(points) for points in levels),  # at one level, the lowest misses
+            curve=tuple(min(points) for points in levels),  # at one α, the lowest β
         )
 
     def hits(self, alpha: float) -> float:
-        """Upper bound on the best attack's hit rate at one of the false-alarm rates of the curve."""
+        """Upper bound on the true positive rate of any attack, at one of the false positive rates of the curve."""
         return 1 - dict(self.curve)[alpha]
 
     def as_json(self) -> dict[str, object]:
@@ -61,7 +60,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Statement:
-    """What `prifedsync account` says about one client's plan, and a run about all of its clients."""
+    """The guarantee of one client's plan, as `prifedsync account` prints it, or of all clients of a run."""
 
     delta: float
     neighbours: Neighbours
@@ -75,10 +74,10 @@ class Statement:
 
     @staticmethod
     def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
-        number("delta", delta, 0, 1, ends="()", remedy="a δ is a small probability such as 1e-5")
-        noisy = isinstance(plan.mechanism, NoisySteps)
-        weak = paper.mu_weak([plan]) if noisy else None
-        strong = paper.mu_strong([plan], clients) if noisy and clients is not None else None
+        number("delta", delta, 0, 1, ends="()", remedy="choose a small probability such as 1e-5")
+        in_paper = plan.mechanism.steps is not None
+        weak = paper.mu_weak([plan]) if in_paper else None
+        strong = paper.mu_strong([plan], clients) if in_paper and clients is not None else None
         honest = Numbers.of(plan.guarantee(), delta)
         worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
         return Statement(
@@ -87,14 +86,16 @@ class Statement:
 
     @staticmethod
     def worst(many: Iterable[Statement]) -> Statement:
-        """One statement that is true of every client: each number is the worst of that quantity over the clients.
+        """One statement that holds for every client: each number is the worst value over the clients.
 
-        No single client stands for the others: the one with the largest ε may have the smallest advantage.
+        No single client can represent the others: the client with the largest ε may have the smallest advantage.
         """
         every = tuple(many)
         shared = {(each.delta, each.neighbours) for each in every}
         if len(shared) != 1:
-            raise BadValue("statements", shared, "must be about one delta and one kind of neighbours")
+            raise BadValue(
+                "statements", shared, "must all have one delta and one adjacency relation", "state them separately"
+            )
         return Statement(
             delta=every[0].delta,
             neighbours=every[0].neighbours,
@@ -121,38 +122,39 @@ class Statement:
         }
 
     def sentence(self) -> str:
-        """What an attacker who already knows all other records can do."""
+        """What an attacker who already knows all other records can achieve."""
         replaced = self.neighbours is Neighbours.REPLACE
-        question = "which of two values it has" if replaced else "whether it is there"
-        even_odds = 0.5 + self.honest.advantage.upper / 2
-        who = "its client ever sends" if self.copies == 1 else f"the {self.copies} clients that hold it ever send"
+        question = "which of two values the record has" if replaced else "whether the record is in the data"
+        senders = "its client sends" if self.copies == 1 else f"the {self.copies} clients that hold it send"
+        correct = 0.5 + self.honest.advantage.upper / 2
         return (
-            f"For any record of {self.whose}: somebody who knows every other record and sees everything {who}, together "
-            f"with all other clients and the server, guesses {question} rightly at most {percent_up(even_odds)} of the "
-            "time (50% is blind guessing); allowed a false alarm in 1 of 100 cases, they spot it in at most "
-            f"{percent_up(self.honest.hits(0.01))}."
+            f"For any record of {self.whose}: an attacker knows every other record, sees everything that {senders}, and "
+            f"colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
+            f"{percent_up(correct)} of the time (50% is random guessing). At a false positive rate of 1%, the attacker's "
+            f"true positive rate is at most {percent_up(self.honest.hits(0.01))}."
         )
 
 
 def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:
-    """What a careful reader would ask about this plan."""
+    """What a reader of this guarantee should know."""
     found = []
-    if isinstance(plan.mechanism, NoisySteps) and delta * plan.mechanism.records >= 1:
+    records = plan.mechanism.records
+    if records is not None and delta * records >= 1:
         found.append(
-            f"delta = {delta:g} is not below 1/records = {1 / plan.mechanism.records:.2g}: a mechanism that publishes one "
-            "record outright could have it; take a smaller delta"
+            f"delta = {delta:g} is not below 1/records = {1 / records:.2g}: a mechanism "
+            "that publishes one record in the clear could satisfy such a guarantee; choose a smaller delta"
         )
     return tuple(found)
 
 
 def largest(bounds: Iterable[Bound]) -> Bound:
-    """A bracket of the largest of several values, each known by its own bracket."""
+    """A bracket of the largest of several values, each given by its own bracket."""
     every = tuple(bounds)
     return Bound(max(each.lower for each in every), max(each.upper for each in every))
 
 
 def _largest_value(values: list[float | None]) -> float | None:
-    """The largest; None where one is not known."""
+    """The largest value, or None if any value is unknown."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
 
@@ -162,28 +164,29 @@ def bracket(bound: Bound) -> dict[str, float | None]:
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no infinity: null stands for "no bound"."""
+    """The value for JSON, which has no infinity: None (null) means "no bound"."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def up(value: float, digits: int = 4) -> str:
-    """The value rounded up to so many significant digits: the safe side of a privacy loss."""
+    """The value rounded up to this many significant digits: the safe direction for a privacy loss."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def down(value: float, digits: int = 4) -> str:
+    """The value rounded down to this many significant digits."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def percent_up(share: float) -> str:
-    """A share as a percentage, rounded up to one decimal."""
+    """A fraction as a percentage, rounded up to one decimal."""
     return f"{min(Decimal(100), (Decimal(share) * 100).quantize(Decimal('0.1'), ROUND_CEILING))}%"
 
 
 def _rounded(value: float, digits: int, towards: str) -> str:
     if not math.isfinite(value):
         return "∞"
-    exact = Decimal(value)  # every double is a decimal number; nothing is lost before it is rounded
+    exact = Decimal(value)  # exact: every double is a finite decimal
     if exact == 0:
         return "0"
     return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), towards):f}"

@@ -1,4 +1,4 @@
-"""Attacks on what the engines really do, as opposed to what they say."""
+"""Attacks on what the engines really do, not on what they say."""
 
 from .check import Check, StepAudit
 from .configured import audit_config

@@ -1,4 +1,4 @@
-"""Records and weights chosen to move a clipped sum as far as it will go."""
+"""Records and weights that try to move a clipped sum as far as possible."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..local import Net
 from ..local.job import LARGEST_HELPER
 from .subject import Records, Subject, all_kept
 
-ATTACKED = 3  # example records that are twisted in every way below
-SPLITS = 6  # places in the net where a hostile server blows up what it sends
-LEVEL = 2.0  # gradients under hostile weights are brought to this many clip norms: not clipped, they show
-LIFTS = {  # how far activations are blown up; the last is where their squares just do not overflow
+ATTACKED = 3  # example records that are changed in every way below
+SPLITS = 6  # places in the net where a hostile server scales up the weights that it sends
+LEVEL = 2.0  # norm of gradients under hostile weights, in clip norms: above 1, so that missing clipping shows
+LIFTS = {  # how far activations are scaled up; the last is just below the overflow of their squares
     torch.float32: (1e9, 1e17, 2e18),
     torch.float64: (1e17, 2e18, 1e150),
 }
@@ -24,7 +24,7 @@ LIFTS = {  # how far activations are blown up; the last is where their squares j
 
 @dataclass(frozen=True)
 class Attack:
-    """Weights that a server may send, and records that are worst for them (with their targets)."""
+    """Weights that a server may send, and the worst records for them, with their targets."""
 
     weights: list[Tensor]
     x: Tensor
@@ -41,7 +41,7 @@ def attack(subject: Subject) -> Attack:
 
 
 def ordinary(subject: Subject) -> list[Tensor]:
-    """Weights as they come, random, zero, large, and as large as a client lets in."""
+    """The initial weights, random ones, zero, large ones, and the largest that a client accepts."""
     start = subject.start
     random = subject.normal(len(start), what="weights").to(start)
     return [start, 0.5 * random, 0 * start, 30 * (start + random), LARGEST_HELPER * random.sign()]
@@ -51,7 +51,7 @@ def ordinary(subject: Subject) -> list[Tensor]:
 
 
 def twisted(subject: Subject) -> Records:
-    """Example records flipped, shrunk, blown up, emptied and shuffled, with their own and with other targets."""
+    """Example records negated, scaled down and up, set to constants or replaced, with their own and with other targets."""
     x, y = subject.records(0, ATTACKED)
     like = [x, *_floats(subject, x)] if x.is_floating_point() else [x, *_tokens(x)]
     targets = [y, 1 - y, y - 1e6] if y.is_floating_point() else [y, (y + 1) % classes(subject)]
@@ -69,13 +69,13 @@ def _tokens(x: Tensor) -> list[Tensor]:
 
 
 def classes(subject: Subject) -> int:
-    """How many labels there are, by what the model answers."""
+    """The number of classes, from the width of the model's output."""
     x, _ = subject.records(0, 1)
     return subject.net.outputs(given(subject.net, subject.start), given(subject.net, x)).shape[1]
 
 
 def given(net: Net, values: Tensor) -> Tensor:
-    """Weights, records or targets as an engine hands them to the net."""
+    """Weights, records or targets with the device and dtype that an engine uses."""
     return values.to(net.device, net.dtype) if values.is_floating_point() else values.to(net.device)
 
 
@@ -83,11 +83,11 @@ def given(net: Net, values: Tensor) -> Tensor:
 
 
 def hostile(subject: Subject) -> Iterator[tuple[Tensor, Records]]:
-    """Weights under which activations are huge and what comes back is tiny, while their product is LEVEL clip norms.
+    """Weights with huge activations and tiny backpropagated gradients, whose product has a norm of LEVEL clip norms.
 
-    A norm that squares before it scales then underflows to 0, and the record is not clipped. One part of the net (or the
-    record itself) is blown up, all later parameters are scaled until the gradient has the wanted size: there the loss is
-    saturated, or later layers hardly pass anything back.
+    A norm that squares before it scales then underflows to 0, and the record is not clipped. One parameter (or the record
+    itself) is scaled up. All later parameters are scaled until the gradient has the wanted norm: there the loss is
+    saturated, or later layers pass almost no gradient back.
     """
     net, wanted = subject.net, LEVEL * subject.noisy.clip_norm
     places = [-1, *range(len(net.names))] if subject.x.is_floating_point() else list(range(len(net.names)))
@@ -112,7 +112,7 @@ class Family:
         return torch.cat([factor * part for factor, part in zip(factors, parts, strict=True)])
 
     def record(self, exponent: float) -> Records:
-        """The first record with the target that suits the attacker: what the model itself answers, or nothing."""
+        """The first record with the target that is best for the attacker: the model's own prediction, or 0."""
         net, (x, y) = self.subject.net, self.subject.records(0, 1)
         x = self.lift * x if self.place < 0 else x
         if y.is_floating_point():
@@ -121,7 +121,7 @@ class Family:
         return x, answer.argmax(1).expand_as(y)
 
     def size(self, exponent: float) -> float:
-        """The norm of the record's gradient by plain autograd; NaN where it is not finite."""
+        """The norm of the record's gradient by plain autograd; NaN if it is not finite."""
         net = self.subject.net
         x, y = self.record(exponent)
         gradient = net.one_record(given(net, self.weights(exponent)), given(net, x), given(net, y), all_kept(net)).double()
@@ -129,7 +129,7 @@ class Family:
 
 
 def crossings(size: Callable[[float], float], wanted: float) -> list[float]:
-    """Exponents at which the size passes the wanted one, found on a coarse grid and then by bisection."""
+    """Exponents at which the size crosses the wanted one, found on a coarse grid and then by bisection."""
     grid = [float(e) for e in range(-36, 4, 3)]
     sizes = [size(e) for e in grid]
     found = []

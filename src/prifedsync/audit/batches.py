@@ -1,7 +1,7 @@
-"""Which records a step looks at, seen from outside.
+"""Which records a step uses, measured from its uploads.
 
-Each client holds one-hot records of a net that can be looked through, and noise is silenced: an upload then shows how often
-every record was looked at in the round. Two steps a round, so that a step that repeats the last one's batch shows too.
+Each client holds one-hot records, trains a transparent net, and has no noise: an upload then shows how often each record
+was used in the round. A round has two steps, so that a step that repeats the batch of the step before shows too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .statistics import Binomial, Event
 from .subject import Silent, Subject, device_noises, far_below, fitted, transparent_net, uploads
 
 MOST_RECORDS = 48
-CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers: they are compared pair by pair
-BLUR = 0.1  # by how much a count may differ from a whole number
+CLIENTS, ROUNDS, STEPS = 16, 14, 2  # even numbers, because they are compared in pairs
+BLUR = 0.1  # how far a measured count may be from a whole number
 
 
 def check_batches(subject: Subject) -> tuple[Check, ...]:
@@ -34,15 +34,15 @@ def check_batches(subject: Subject) -> tuple[Check, ...]:
 
 
 def observed(subject: Subject, steps: NoisySteps) -> np.ndarray:
-    """How often each record was looked at, [rounds, clients, records]; whole numbers if all is well."""
-    rounds = ROUNDS if steps.rate < 1 else 2  # where nothing is drawn there is little to see
+    """How often each record was used, [rounds, clients, records]; whole numbers if the engine is right."""
+    rounds = ROUNDS if steps.rate < 1 else 2  # a full batch is not drawn, so two rounds are enough
     jobs = watched(subject, [steps] * CLIENTS, rounds)
     cohort = transparent(subject, jobs, steps.records, subject.draws)
     return np.stack([looked_at(cohort, round) for round in range(rounds)])
 
 
 def watched(subject: Subject, steps: list[NoisySteps], rounds: int, neighbours: Neighbours | None = None) -> list[Job]:
-    """One client for each of these."""
+    """One client for each of these mechanisms."""
     quiet = [replace(each, noise_multiplier=1.0) for each in steps]  # decides only what an upload is rounded to
     return [
         subject.job(f"client {i}", each, each.records, rounds=rounds, neighbours=neighbours) for i, each in enumerate(quiet)
@@ -52,7 +52,7 @@ def watched(subject: Subject, steps: list[NoisySteps], rounds: int, neighbours: 
 def transparent(
     subject: Subject, jobs: list[Job], records: int, draws: Draws, *, net: Net | None = None, rule: Rule | None = None
 ) -> Cohort:
-    """Clients with so many one-hot records each, and no noise."""
+    """Clients with this many one-hot records each, without noise."""
     net = net or transparent_net(subject.net, records)
     largest = max(job.noisy.clip_norm for job in jobs if job.noisy)
     data = [(torch.eye(records), far_below(largest, records))] * len(jobs)
@@ -61,23 +61,23 @@ def transparent(
 
 
 def looked_at(cohort: Cohort, round: int) -> np.ndarray:
-    """How often each client looked at each of its records for what it sent in this round, [clients, records]."""
+    """How often each client used each of its records for its upload of this round, [clients, records]."""
     sent = uploads(cohort, round, cohort.start.cpu())
     return counts_in(cohort, round, sent, cohort.jobs[0].upload)
 
 
 def counts_in(cohort: Cohort, round: int, models: Tensor, phase: Phase) -> np.ndarray:
-    """How often each record went into these models, which were trained from zero in this phase of the round."""
+    """How often each record was used for these models, which were trained from zero in this phase of the round."""
     units = [job.noisy.clip_norm / expected_size(job.noisy) for job in cohort.jobs if job.noisy]
     seen = -models.double() / torch.tensor(units, dtype=torch.float64).unsqueeze(1)
-    if cohort.streams:  # noise that was made on a device cannot be silenced, but it is known
+    if cohort.streams:  # noise that is made on a device cannot be switched off, but it is known
         steps = range(phase.first, phase.first + phase.steps)
         seen -= device_noises(cohort, [job.client for job in cohort.jobs], round, steps).sum(1)
     return seen.numpy()
 
 
 def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
-    """How many records were looked at in the steps of a round."""
+    """How many records the steps of a round used."""
     sizes = np.round(counts).sum(-1).ravel()
     whole = bool(np.all(np.abs(counts - np.round(counts)) < BLUR))
     constant = steps.sampling is Sampling.FIXED or steps.rate >= 1
@@ -94,13 +94,13 @@ def _sizes(counts: np.ndarray, steps: NoisySteps) -> Check:
         allowed = f"mean {planned:.4g}, variance {law.variance:.4g}; p at least {CHANCE:g}"
     return Check(
         "batch sizes", measured, allowed, passed,
-        "Batch sizes are binomial where every record has its own coin, and constant where the plan says so: amplification "
-        "is accounted for one of the two.",
+        "Batch sizes are binomial under Poisson sampling and constant under sampling of a fixed size. The accounting of "
+        "amplification assumes the one that the plan names.",
     )  # fmt: skip
 
 
 def _size_events(sizes: np.ndarray, law: Binomial) -> list[Event]:
-    """Exactly the likeliest size, and farther than a standard deviation from it."""
+    """A size equal to the most likely one, and a size more than one standard deviation away from it."""
     likeliest = int(np.argmax(law.masses))
     low, high = likeliest - law.variance**0.5, likeliest + law.variance**0.5
     possible = np.arange(law.trials + 1)
@@ -112,7 +112,7 @@ def _size_events(sizes: np.ndarray, law: Binomial) -> list[Event]:
 
 
 def _inclusion(counts: np.ndarray, steps: NoisySteps) -> Check:
-    """Whether a record is in a batch, in two steps, in two rounds, and at two clients."""
+    """Whether a record is in the batch of a step, and in the batches of two steps, two rounds or two clients."""
     seen, q = np.round(counts), steps.rate
     if q >= 1:
         always = bool(np.all(seen == STEPS))
@@ -122,11 +122,11 @@ def _inclusion(counts: np.ndarray, steps: NoisySteps) -> Check:
     return Check("batch choice", f"{worst} (p = {worst.chance:.2g})", f"p at least {CHANCE:g}", _likely(events), _CHOICE)
 
 
-_CHOICE = "Every record is looked at with the planned rate, and batches of steps, rounds and clients are drawn afresh."
+_CHOICE = "Every record is sampled at the planned rate, and each step, round and client draws its own independent batch."
 
 
 def _choice_events(seen: np.ndarray, q: float) -> list[Event]:
-    """Trials are independent under Poisson sampling; with fixed size counts are less spread, and alarms rarer."""
+    """Trials are independent under Poisson sampling; with fixed size, counts vary less and false alarms are rarer."""
     once = 1 - (1 - q) ** STEPS
     present = seen > 0
     rounds = present[0::2] & present[1::2]
@@ -147,7 +147,7 @@ CROWDED_ROUNDS = 4
 
 
 def _crowded(subject: Subject) -> Check:
-    """Poisson batches of clients who have six times the records of their plan, as add/remove neighbours may."""
+    """Poisson batches of clients with six times the records of their plan, which add/remove adjacency allows."""
     if subject.noisy.rate >= 1 or subject.noisy.sampling is Sampling.FIXED:
         return Check("large batches", "none are drawn", "none are drawn", True, _CROWDED)
     # the margin is about clipping, and these records are clipped exactly
@@ -160,7 +160,7 @@ def _crowded(subject: Subject) -> Check:
 
 
 _CROWDED = (
-    "The rate is that of the plan however many records there are, and a batch far larger than expected is summed whole."
+    "The sampling rate is the planned one for any number of records, and a batch far larger than expected is used whole."
 )
 
 

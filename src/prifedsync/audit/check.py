@@ -1,11 +1,11 @@
-"""What an audit says: rows of a table, each with a verdict and a reason that people can read."""
+"""The result of an audit: one row for each check, with a verdict and an explanation."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-# The chance that one statistical test rejects a right engine. An audit makes fewer than 60 of them, so it raises a false
-# alarm in less than one case of a million.
+# The probability that one statistical test rejects a correct engine. An audit makes fewer than 60 tests, so it fails for a
+# correct engine with a probability below one in a million.
 CHANCE = 1e-8
 
 
@@ -22,7 +22,7 @@ class Check:
 
 @dataclass(frozen=True)
 class StepAudit:
-    """All that was measured about one noisy step."""
+    """All checks of one noisy step."""
 
     checks: tuple[Check, ...]
 

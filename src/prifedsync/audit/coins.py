@@ -1,6 +1,6 @@
-"""The participation coin of a run: its rate, and whether a toss comes back in another round, client or run.
+"""Random participation in a run: its rate, and whether a draw is used again in another round, client or run.
 
-Clients are asked as a run asks them, and train nothing.
+Clients are asked as in training, and train nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 200
 
 
 def check_coins(prepared: Prepared, draws: Draws) -> Check:
-    """Tosses under two keys, at the rate of the config; and at one half, where repetitions have an exact law."""
+    """Draws under two keys, at the rate of the config and at one half, where repetitions have an exact distribution."""
     rate = participation_of(prepared.config, prepared.rule)
     if rate >= 1:
         return Check("participation coin", "everybody, always", "everybody, always", True, _COIN)
@@ -41,7 +41,9 @@ def check_coins(prepared: Prepared, draws: Draws) -> Check:
     return Check("participation coin", f"{worst} (p = {chances[worst]:.2g})", f"p at least {CHANCE:g}", passed, _COIN)
 
 
-_COIN = "Every client has a new coin in every round, secret like the noise: amplification by participation rests on it."
+_COIN = (
+    "Each client draws in secret, anew for each round, whether it takes part: amplification by participation needs this."
+)
 
 
 def tosses(prepared: Prepared, draws: Draws, rate: float) -> np.ndarray:

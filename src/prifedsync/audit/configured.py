@@ -1,4 +1,8 @@
-"""`audit step` for what a config describes: its model, its optimiser, its mechanism."""
+"""`audit step` for a config: its model, optimiser, mechanism and arithmetic, on records that are made up.
+
+Of the config's own records only the shape, the dtype and, for tokens, the largest token are used. So the table of the audit
+tells nothing else about them.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ from .check import Check, StepAudit
 from .coins import check_coins
 from .step import audit_step
 
-RECORDS = 24
-LOSSES = 200
+RECORDS = 24  # made-up example records
+LOSSES = 200  # made-up outputs at which the loss is compared
 
 
 def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
-    """Records of the same kind as these, and none of these: what is printed must not depend on anybody's."""
+    """Random records of the same shape and dtype as these. None of these records is used."""
     draw = torch.Generator().manual_seed(0)
     shape = (RECORDS, *like.x.shape[1:])
     if like.x.is_floating_point():
@@ -37,15 +41,15 @@ def _made_up(like: Records, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def audit_config(config: Config) -> StepAudit:
-    """Attack one step of the first client's job, and the coin that says who takes part."""
+    """Attack one step of the first client's job, and the random choice of who takes part."""
     prepared = run.prepare(config)
     job = prepared.jobs[0]
     if job.plan is None:
         if config.privacy.mechanism != "none":
-            raise BadValue(
-                "rule.name", config.rule.name, "sends nothing: there is no noise to audit", "or rule.publish=true"
-            )
-        raise BadValue("privacy.mechanism", "none", "adds no noise: there is nothing to audit", "choose a mechanism")
+            rule = "sends nothing, so there is no noise to audit"
+            raise BadValue("rule.name", config.rule.name, rule, "choose another rule, or set rule.publish = true")
+        rule = "adds no noise, so there is nothing to audit"
+        raise BadValue("privacy.mechanism", "none", rule, "choose a mechanism that adds noise")
     x, y = _made_up(prepared.held.clients[0].train, prepared.description.task)
     draws = SeededDraws(secrets.randbits(63)) if config.privacy.randomness == "seeded" else SystemDraws()
     found = audit_step(
@@ -68,7 +72,7 @@ def audit_config(config: Config) -> StepAudit:
 
 
 def _check_loss(prepared: Prepared) -> Check:
-    """The run's loss on made-up outputs and targets."""
+    """Compare the loss of the run with the plain one, at made-up outputs and targets."""
     task = prepared.description.task
     outputs = torch.randn(LOSSES, task.outputs, generator=torch.Generator().manual_seed(0))
     y = torch.arange(LOSSES) % max(task.classes, 2)
@@ -77,5 +81,5 @@ def _check_loss(prepared: Prepared) -> Check:
     apart = float((prepared.net.loss(outputs, y) - losses.BY_TASK[task.kind](outputs, y)).abs().max())
     return Check(
         "loss", f"{apart:.2g} from the plain one", "0", apart == 0,
-        "A record's loss is that of its own target, without weights that were made from anybody's records.",
+        "The loss of a record depends on its own target only, without weights that were computed from other records.",
     )  # fmt: skip

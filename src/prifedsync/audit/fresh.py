@@ -1,8 +1,8 @@
-"""Whether a random number is ever used twice: in a round far off, or under another key.
+"""Whether a random number is ever used twice: in a later round, or under another key.
 
-Each round below is the first of a cohort of its own, from the same weights: rounds differ in their number alone, so that
-nothing a client carries can hide a draw that comes back. There are two keys: what a public seed decides is the same under
-both.
+Each round below is the first round of a new cohort, from the same weights. So rounds differ only in their number, and state
+that a client carries cannot hide a draw that is used again. There are two keys: draws that depend on a public seed only are
+the same under both.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ..accounting import NoisySteps, OutputPerturbation, Sampling
+from ..accounting import NoisySteps, Sampling
 from ..local import Draws, Net
+from ..local.batches import expected_size
 from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check
-from .statistics import Law
 from .subject import PLAIN, Subject, another_key, far_below, fitted, transparent_net, uploads
 
-# also where a number that is cut to some bits or digits begins again
+# with powers of two and ten, where a round number that is cut to a few bits or digits repeats
 ROUNDS = (*range(20), 100, 1000, 10_000, *(2**bits for bits in range(5, 21)))
 SECOND_KEY = ROUNDS[:2]
 ALL = len(ROUNDS) + len(SECOND_KEY)
@@ -29,32 +29,30 @@ PAIRS = math.comb(ALL, 2)
 WIDTH = 64
 RECORDS = 4
 MOST_RECORDS = 48
-STILL = 1e-30  # a learning rate that moves nothing
+STILL = 1e-30  # a learning rate too small to change any weight
 
 
 # ------------------------------------------------------------------ noise
 
 
 def check_fresh_noise(subject: Subject) -> Check:
-    mechanism = subject.mechanism
-    law: Law = mechanism.noise if isinstance(mechanism, OutputPerturbation) else "gaussian"
     net = transparent_net(subject.net, WIDTH)
     rows = [_noise(subject, net, draws, round) for draws, round in _draws_and_rounds(subject)]
-    largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), law))
+    largest, chance = statistics.correlation(statistics.normal_scores(np.stack(rows), subject.mechanism.noise))
     return Check(
         "noise used again", f"largest correlation {largest:.3f}", f"p at least {CHANCE:g}", chance >= CHANCE,
-        f"Of rounds up to number {ROUNDS[-1]} and of two keys no two have the same noise: it would be known, or cancel.",
+        f"No two rounds up to number {ROUNDS[-1]}, and no two keys, have the same noise: it could be cancelled.",
     )  # fmt: skip
 
 
 def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
-    """The noise in what one client leaves in this round, over its planned scale."""
+    """The noise in one client's upload of this round, divided by its planned scale."""
     mechanism = subject.mechanism
-    unit = mechanism.noise_multiplier * mechanism.clip_norm
+    unit = mechanism.noise_scale
     known = torch.zeros(WIDTH, dtype=torch.float64)
     x = torch.eye(RECORDS, WIDTH)
-    if isinstance(mechanism, NoisySteps):
-        mechanism = fitted(mechanism, RECORDS, batch="full", local_steps=1)
+    if mechanism.steps:
+        mechanism = fitted(mechanism.steps, RECORDS, batch="full", local_steps=1)
         optimiser = replace(PLAIN, learning_rate=RECORDS)
         known = mechanism.clip_norm * x.sum(0).double()
     else:
@@ -86,21 +84,20 @@ def check_fresh_batches(subject: Subject) -> Check:
     return Check("batches used again", f"{again} of {ALL}", "0", again == 0, _BATCHES)
 
 
-_BATCHES = "Of rounds far apart and of two keys no two have the same batches: known or repeated batches amplify nothing."
+_BATCHES = "No two rounds and no two keys have the same batches: known or repeated batches give no amplification."
 
 
 def _batches(subject: Subject, net: Net, steps: NoisySteps, draws: Draws, round: int) -> bytes:
-    """Which records so many clients look at as tell two rounds apart."""
+    """Which records are used by enough clients to tell two rounds apart."""
     jobs = watched(subject, [steps] * clients_that_tell(steps), 1)
     cohort = transparent(subject, jobs, steps.records, draws, net=net)
     return np.round(looked_at(cohort, round)).astype(np.int8).tobytes()
 
 
 def clients_that_tell(steps: NoisySteps, pairs: int = PAIRS) -> int:
-    """So many clients that two of these rounds have the same batches by chance with probability CHANCE at most."""
+    """Enough clients that two of these rounds have equal batches by accident with probability CHANCE at most."""
     if steps.sampling is Sampling.FIXED:
-        assert isinstance(steps.batch, int)
-        agree = 1 / math.comb(steps.records, steps.batch)
+        agree = 1 / math.comb(steps.records, expected_size(steps))
     else:
         agree = (steps.rate**2 + (1 - steps.rate) ** 2) ** steps.records
     return math.ceil(math.log(CHANCE / pairs) / math.log(agree))

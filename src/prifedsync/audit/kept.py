@@ -1,4 +1,4 @@
-"""Models of the clients' own that may be published: their steps are noisy too, with noise and batches of their own."""
+"""Personal models that may be published: their steps are noisy too, with their own noise and batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .check import CHANCE, Check
 from .fresh import clients_that_tell
 from .subject import PLAIN, Subject, far_below, fitted, transparent_net, uploads
 
-RULE = Ditto(publish=True)  # without a pull, an upload and a kept model of as many plain noisy steps
+RULE = Ditto(publish=True)  # an upload and a personal model, here with equally many noisy steps
 CLIENTS = 8
 RECORDS = 4
 STEPS = 2  # for the upload, and as many for the kept model
@@ -31,7 +31,7 @@ def check_kept(subject: Subject) -> Check:
     return Check(
         "published kept models", "; ".join(faults) or "noise and batches of their own", "noise and batches of their own",
         not faults,
-        "A model that a client trains for itself and publishes is made of counted noisy steps, apart from its upload's.",
+        "A personal model that a client publishes is trained with counted noisy steps of its own, apart from the upload's.",
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def _counted(job: Job, kept_steps: int) -> Job:
 def _noise(subject: Subject) -> list[str]:
     steps = fitted(subject.noisy, RECORDS, batch="full", local_steps=2 * STEPS)
     # with this learning rate the noise of one step should have standard deviation 1
-    plain = replace(PLAIN, learning_rate=RECORDS / (steps.noise_multiplier * steps.clip_norm))
+    plain = replace(PLAIN, learning_rate=RECORDS / steps.noise_scale)
     jobs = [_counted(subject.job(f"client {i}", steps, RECORDS, optimiser=plain), STEPS) for i in range(CLIENTS)]
     net = transparent_net(subject.net, WIDTH)
     x = torch.eye(RECORDS, WIDTH)
@@ -74,7 +74,7 @@ def _kept(cohort: Cohort) -> Tensor:
 
 
 def _batches(subject: Subject) -> list[str]:
-    """Whether the kept steps look at the records that the upload's steps looked at."""
+    """Whether the steps of the personal model use the batches of the upload."""
     steps = fitted(subject.noisy, min(subject.noisy.records, MOST_RECORDS), local_steps=2)
     if steps.rate >= 1:
         return []

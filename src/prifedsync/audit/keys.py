@@ -19,12 +19,12 @@ DISTANCES = (1, 2, 4, 8, 16)  # of bytes within a key
 
 
 def check_keys() -> Check:
-    """Keys made for runs without a folder, and for runs in one folder, each removed before the next."""
+    """Keys of runs without a folder, and of successive runs in one folder that is removed after each."""
     events = [*_events(_without_folder()), *_events(_in_one_folder())]
     worst = min(events, key=lambda event: event.chance)
     return Check(
         "secret keys", f"{worst} (p = {worst.chance:.2g})", f"p at least {CHANCE:g}", worst.chance >= CHANCE,
-        "Every run has a new key, of bits that are all random: whoever guesses it can subtract all noise.",
+        "Every run has a new key, and all bits of the key are random: whoever guesses it can subtract all noise.",
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def _bytes(keys: list[bytes]) -> np.ndarray:
 
 
 def _events(keys: np.ndarray) -> list[Event]:
-    """What happens as often in random bytes as in independent trials: differences along a chain of bytes are random too."""
+    """Events with a known probability if all bytes are random and independent."""
     bits = np.unpackbits(keys)
     found = [
         Event("bits that are set", int(bits.sum()), bits.size, 0.5),

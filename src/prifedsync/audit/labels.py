@@ -1,4 +1,4 @@
-"""Whether what a record adds depends on other records' labels, as it does where losses are weighted by class counts."""
+"""Whether a record's gradient depends on the labels of other records, as it does if losses are weighted by class counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rows import worlds
 from .subject import Records, Subject, all_kept, sums
 
 COMMON = 3  # records that stay
-UNCLIPPED = 100.0  # clip norm over the longest gradient: a clip could hide a weight
+UNCLIPPED = 100.0  # clip norm over the largest gradient norm: clipping could hide a weight
 
 
 def check_labels(subject: Subject) -> Check:
@@ -27,7 +27,7 @@ def check_labels(subject: Subject) -> Check:
     allowed = (COMMON + 1) * subject.close
     return Check(
         "others' labels", f"{moved:.2g} gradients", f"at most {allowed:.2g}", moved <= allowed,
-        "What a record adds before it is clipped is the gradient of its own loss, whatever the labels of the others are.",
+        "Before clipping, a record contributes the gradient of its own loss, for any labels of the other records.",
     )  # fmt: skip
 
 

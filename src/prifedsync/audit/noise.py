@@ -1,9 +1,9 @@
-"""The law of the noise in what leaves, and whether two pieces of it have anything to do with each other.
+"""The distribution of the noise in uploads, and its independence.
 
-Noise is what is left of an upload once the clipped sum is taken away, in units of what the plan says: it should be
-standard normal (or standard Laplace), entry by entry. It is measured in single steps of the audited net; in single steps of
-a wide net that can be looked through, because it takes many values to know a scale or a tail; and in rounds of several
-steps of that net, where two steps with the same noise show as too large a sum.
+The noise is the upload minus the clipped sum, divided by the planned scale: each entry should be standard normal (or
+standard Laplace). It is measured in single steps of the audited net; in single steps of a wide transparent net, because
+it takes many values to estimate a scale or a tail; and in rounds of several steps of that net, where two steps with the
+same noise show as a sum that is too large.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..accounting import OutputPerturbation
+from ..accounting.mechanisms import NoiseLaw
 from ..local import Schedule
+from ..local.batches import expected_size
 from . import statistics
 from .check import CHANCE, Check
-from .statistics import Law
 from .subject import PLAIN, Subject, far_below, fitted, sums, transparent_net, uploads
 
-CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would meet itself
+CLIENTS, CHUNK = 8, 4  # in two stacks: noise that belongs to a place in a stack would appear twice
 RECORDS = 4
 FEWEST, MOST = 2, 20  # rounds
-WIDTH = 4096  # of the net that can be looked through
+WIDTH = 4096  # of the transparent net
 STEPS = 3  # its steps in a round
 PAIRED = 64  # rows compared with each other
 SHORTEST = 4  # entries in a row that can be compared
-MOST_ENTRIES = 2**22  # looked at for repetitions within a row
-FALLING = Schedule(kind="step", every=1, factor=0.5)  # a learning rate that falls must leave the noise of a sum alone
+MOST_ENTRIES = 2**22  # that are tested for repetitions within a row
+FALLING = Schedule(kind="step", every=1, factor=0.5)  # a falling learning rate must not change the noise of a sum
 
 
 @dataclass(frozen=True)
 class Residue:
-    """Noise over its planned scale, [rounds, clients, P], and how P is made of parameters."""
+    """Noise divided by its planned scale, [rounds, clients, P], and which parameters P consists of."""
 
     values: np.ndarray
     names: tuple[str, ...]
@@ -42,13 +42,13 @@ class Residue:
 
 
 def check_noise(subject: Subject, samples: int) -> tuple[Check, ...]:
-    """Scale, shape, tails, independence of two vectors, and independence within one."""
-    if isinstance(subject.mechanism, OutputPerturbation):
-        law: Law = subject.mechanism.noise
+    """Scale, shape, tails, independence of two vectors, and independence within one vector."""
+    law = subject.mechanism.noise
+    if subject.mechanism.output:
         wide = replace(subject, net=transparent_net(subject.net, WIDTH), x=torch.eye(RECORDS, WIDTH), y=torch.ones(RECORDS))
         residues = [of_outputs(subject, samples), of_outputs(wide, samples)]
     else:
-        law, residues = "gaussian", [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
+        residues = [of_steps(subject, samples), of_rounds(subject, 1), of_rounds(subject, STEPS)]
     return (
         _scale(residues, law),
         _shape(residues, law),
@@ -70,8 +70,8 @@ def of_steps(subject: Subject, samples: int) -> Residue:
     steps = fitted(subject.noisy, RECORDS, local_steps=1)
     rounds = rounds_for(samples, subject.net.count)
     # with this learning rate the noise in an upload should have standard deviation 1
-    unit = steps.noise_multiplier * steps.clip_norm
-    plain = replace(PLAIN, learning_rate=_divisor(steps.batch, RECORDS) / unit)
+    unit = steps.noise_scale
+    plain = replace(PLAIN, learning_rate=expected_size(steps) / unit)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=rounds) for i in range(CLIENTS)]
     cohort, shadow = (subject.cohort(jobs, data, chunk=CHUNK) for _ in range(2))
@@ -81,10 +81,10 @@ def of_steps(subject: Subject, samples: int) -> Residue:
 
 
 def of_rounds(subject: Subject, count: int) -> Residue:
-    """Rounds of so many plain steps, where the clipped sum of each step is known whatever the weights."""
+    """Rounds of this many plain steps, where the clipped sum of each step is known for any weights."""
     steps = fitted(subject.noisy, RECORDS, local_steps=count, batch="full")
-    net, unit = transparent_net(subject.net, WIDTH), steps.noise_multiplier * steps.clip_norm
-    plain = replace(PLAIN, learning_rate=RECORDS / unit, schedule=FALLING)
+    net = transparent_net(subject.net, WIDTH)
+    plain = replace(PLAIN, learning_rate=RECORDS / steps.noise_scale, schedule=FALLING)
     x, y = torch.eye(RECORDS, WIDTH), far_below(steps.clip_norm, RECORDS)
     jobs = [subject.job(f"client {i}", steps, RECORDS, optimiser=plain, rounds=FEWEST) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
@@ -95,9 +95,8 @@ def of_rounds(subject: Subject, count: int) -> Residue:
 
 
 def of_outputs(subject: Subject, samples: int) -> Residue:
-    """Rounds whose change is clipped and noised once; without the noise it is what the same job leaves without a plan."""
-    mechanism = subject.mechanism
-    assert isinstance(mechanism, OutputPerturbation)
+    """Rounds whose change is clipped and noised once. The same job without a plan gives the change without noise."""
+    mechanism = subject.output
     rounds = rounds_for(samples, subject.net.count)
     optimiser = replace(subject.optimiser, schedule=FALLING)
     data = [subject.records(RECORDS * i, RECORDS * (i + 1)) for i in range(CLIENTS)]
@@ -111,18 +110,13 @@ def of_outputs(subject: Subject, samples: int) -> Residue:
         size = change.norm(p=order, dim=1, keepdim=True)
         change = change * torch.clamp(mechanism.clip_norm / size, max=1.0)
         left.append(uploads(cohort, r, start).double() - start.double() - change)
-    unit = mechanism.noise_multiplier * mechanism.clip_norm
-    return Residue((torch.stack(left) / unit).numpy(), subject.net.names, subject.net.sizes)
-
-
-def _divisor(batch: int | str, records: int) -> int:
-    return batch if isinstance(batch, int) else records
+    return Residue((torch.stack(left) / mechanism.noise_scale).numpy(), subject.net.names, subject.net.sizes)
 
 
 # ------------------------------------------------------------------ what is said about it
 
 
-def _scale(residues: list[Residue], law: Law) -> Check:
+def _scale(residues: list[Residue], law: NoiseLaw) -> Check:
     measured, allowed, passed = [], [], True
     for residue in residues:
         found, (low, high) = statistics.scale(residue.values, law), statistics.scale_range(residue.values.size, law)
@@ -132,12 +126,12 @@ def _scale(residues: list[Residue], law: Law) -> Check:
         passed = passed and low <= found <= high and chance >= CHANCE
     return Check(
         "noise scale", ", ".join(measured), ", ".join(allowed), passed,
-        "The noise in what leaves has the scale that is accounted: in all, in every parameter, in every entry.",
+        "The noise in uploads has the scale that is accounted: overall, in every parameter and in every entry.",
     )  # fmt: skip
 
 
-def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
-    """The parameter whose noise fits its scale least, alone or in one entry, and how likely that is."""
+def _worst_part(residue: Residue, law: NoiseLaw) -> tuple[str, float]:
+    """The parameter whose noise fits its scale worst, as a whole or in one entry, and the p-value."""
     flat = residue.values.reshape(-1, residue.values.shape[-1])
     entries = statistics.scale_chances(flat, law) * flat.shape[1]
     worst, chance = "", 1.0
@@ -150,23 +144,23 @@ def _worst_part(residue: Residue, law: Law) -> tuple[str, float]:
     return worst, chance
 
 
-def _shape(residues: list[Residue], law: Law) -> Check:
+def _shape(residues: list[Residue], law: NoiseLaw) -> Check:
     chances = [statistics.shape_chance(residue.values.ravel(), law) for residue in residues]
     return Check(
         "noise shape", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
-        f"All quantiles of the noise are those of the {_called(law)} distribution (Kolmogorov–Smirnov).",
+        f"The noise has the {_called(law)} distribution (Kolmogorov–Smirnov test).",
     )  # fmt: skip
 
 
-def _tails(residues: list[Residue], law: Law) -> Check:
+def _tails(residues: list[Residue], law: NoiseLaw) -> Check:
     chances = [statistics.tail_chance(residue.values.ravel(), law) for residue in residues]
     return Check(
         "noise tails", _chances(chances), f"p at least {CHANCE:g}", min(chances) >= CHANCE,
-        "Rare large values of noise are as frequent as they should be: a missing tail gives a record away.",
+        "Large values of noise are as frequent as they should be: a missing tail can reveal a record.",
     )  # fmt: skip
 
 
-def _independence(residues: list[Residue], law: Law) -> Check:
+def _independence(residues: list[Residue], law: NoiseLaw) -> Check:
     measured, least = [], 1.0
     for residue in residues:
         rows = residue.values.reshape(-1, residue.values.shape[-1])[:PAIRED]
@@ -177,7 +171,7 @@ def _independence(residues: list[Residue], law: Law) -> Check:
         least = min(least, chance) if chance == chance else chance
     return Check(
         "independence", f"largest correlation {', '.join(measured)}", f"p at least {CHANCE:g}", least >= CHANCE,
-        "Noise of two clients or two rounds has nothing in common: whoever knows one could subtract the other.",
+        "The noise of two clients or two rounds is independent: otherwise, whoever knows one could subtract the other.",
     )  # fmt: skip
 
 
@@ -193,7 +187,7 @@ def _within(residues: list[Residue]) -> Check:
         least = min(least, chance)
     return Check(
         "noise within a vector", f"least likely distance {', '.join(measured)}", f"p at least {CHANCE:g}", least >= CHANCE,
-        "No entry's noise is that of another entry: two that share it give away the difference of their sums.",
+        "No two entries of a vector share their noise: it would reveal the difference of their sums.",
     )  # fmt: skip
 
 
@@ -201,5 +195,5 @@ def _chances(chances: list[float]) -> str:
     return "p = " + ", ".join(f"{chance:.2g}" for chance in chances)
 
 
-def _called(law: Law) -> str:
+def _called(law: NoiseLaw) -> str:
     return "normal" if law == "gaussian" else "Laplace"

@@ -1,4 +1,4 @@
-"""Output perturbation: how far the clipped change of a round can be moved, whatever the records are."""
+"""Output perturbation: how far any records can move the clipped change of a round."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from .subject import GRID, Silent, Subject, transparent_net, uploads
 
 CLIENTS = 8
 WIDTH = 2048
-STILL = 1e-30  # a learning rate that moves nothing
+STILL = 1e-30  # a learning rate too small to change any weight
 
 
 def check_output(subject: Subject) -> tuple[Check, ...]:
-    """The largest clipped change, and the largest distance between two of them, in the norm that is accounted."""
-    mechanism = subject.mechanism
-    assert isinstance(mechanism, OutputPerturbation)
+    """The largest clipped change, and the largest distance between two changes, in the norm that is accounted."""
+    mechanism = subject.output
     order, norm = (1, "L1") if mechanism.noise == "laplace" else (2, "L2")
     changes = _changes(subject, mechanism)
     rounding = _rounding(subject, order)
@@ -33,23 +32,22 @@ def check_output(subject: Subject) -> tuple[Check, ...]:
     apart = max(float((row - changes).norm(p=order, dim=1).max()) for row in changes) / mechanism.clip_norm
     broken = _broken(subject)
     return (
-        _bounded("clip of the change", largest, 1, rounding, f"The change that leaves has {norm} norm at most clip_norm."),
+        _bounded("clip of the change", largest, 1, rounding, f"The released change has {norm} norm at most clip_norm."),
         _bounded("records replaced", apart, 2, 2 * rounding, f"Two changes are at most twice clip_norm apart in {norm} "
-                 "norm, whatever the records."),
+                 "norm, for any records."),
         Check("broken records", "finite" if broken else "not finite", "finite", broken,
-              "With NaN or infinite records nothing that is not a number ever leaves."),
+              "Uploads are finite even if records are NaN or infinite."),
     )  # fmt: skip
 
 
 def check_carried(subject: Subject) -> Check:
-    """Whether a second round that starts from a client's own model starts from what it sent, noise included.
+    """Whether a second round that starts from a client's own model starts from the model that it sent, noise included.
 
-    Local training moves nothing here. Where the model without noise is carried on, the second upload does not hold the
-    first one's noise, and their difference has that of both.
+    Local training changes nothing here. If a client continued from its model without noise, the second upload would not
+    contain the noise of the first, and their difference would have the noise of both.
     """
-    assert isinstance(subject.mechanism, OutputPerturbation)
     # of size one: helpers are cut to bounds that larger noise might reach
-    mechanism = replace(subject.mechanism, noise_multiplier=1.0, clip_norm=1.0)
+    mechanism = replace(subject.output, noise_multiplier=1.0, clip_norm=1.0)
     still = replace(subject.optimiser, learning_rate=STILL, weight_decay=0.0)
     net = transparent_net(subject.net, WIDTH)
     own = [replace(subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2), mixing=0.0) for i in range(CLIENTS)]
@@ -61,7 +59,7 @@ def check_carried(subject: Subject) -> Check:
     found = statistics.scale(noise, mechanism.noise)
     return Check(
         "carried on", f"{found:.4f}", f"{low:.4f} to {high:.4f}", low <= found <= high,
-        "A client goes on from the model that it sent: the next upload differs from it by one round's noise.",
+        "A client continues from the model that it sent: the next upload differs from it by the noise of one round.",
     )  # fmt: skip
 
 
@@ -71,7 +69,7 @@ def _bounded(name: str, worst: float, limit: float, slack: float, explanation: s
 
 
 def _changes(subject: Subject, mechanism: OutputPerturbation) -> Tensor:
-    """What leaves minus where it started, noise silenced, for data sets of one twisted record each, trained wildly."""
+    """Upload minus start, without noise, for data sets of one changed record each and a very large learning rate."""
     x, y = twisted(subject)
     quiet = replace(mechanism, noise_multiplier=LEAST_NOISE)  # decides only what an upload is rounded to
     wild = replace(subject.optimiser, learning_rate=1e4 * max(1.0, mechanism.clip_norm))

@@ -1,4 +1,4 @@
-"""That what leaves is made of counted, noised sums and nothing else: optimiser, count of queries, stacking."""
+"""Whether uploads are computed from counted, noised sums only: optimiser, count of queries, stacking."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..accounting import NoisySteps, OutputPerturbation
+from ..accounting import Mechanism, NoisySteps, OutputPerturbation
 from ..engines import Cohort
 from ..fdp import Neighbours
 from ..local import Job, Optimiser
+from ..local.batches import expected_size
 from ..local.optimisers import single
 from ..sync import Account, Refused, Sent
 from .check import Check
@@ -18,7 +19,6 @@ from .subject import (
     GRID,
     OPEN_STEPS,
     PLAIN,
-    Mechanism,
     Records,
     Subject,
     Tape,
@@ -33,10 +33,11 @@ from .subject import (
 
 RECORDS = 8
 STEPS, ROUNDS = 3, 2
-AGREEMENT = 0.02  # rounding to the grid, and what follows from it, relative to how far weights move
+AGREEMENT = 0.02  # allowed difference from rounding to the grid, relative to how far weights move
 SHARE = 0.99  # of the entries
-CLEAR = 0.02  # noise scales; Adam blows up the rounding of a gradient nearer to 0 into a step of any length
-MOVE = {torch.float32: 2e-4, torch.float64: 1e-6}  # how far a step should carry a weight: seen, but without consequence
+CLEAR = 0.02  # noise scales; for gradients nearer to 0, Adam turns rounding into a step of any length
+# how far a step should move a weight: measurable, but without effect on the next step
+MOVE = {torch.float32: 2e-4, torch.float64: 1e-6}
 MOST_STEPS = 64
 SIZES = (1, 3, 7, 4)
 
@@ -45,7 +46,7 @@ SIZES = (1, 3, 7, 4)
 
 
 def check_optimiser(subject: Subject) -> Check:
-    """Uploads of several steps and rounds against torch.optim, fed with gradients rebuilt from the draws on a tape."""
+    """Compare uploads of several steps and rounds with torch.optim on gradients that are rebuilt from recorded draws."""
     # under add/remove the plan's number of records is not the real one, and only the plan's may be used
     nominal = RECORDS + 2 if subject.neighbours is Neighbours.ADD_REMOVE else RECORDS
     steps, data = fitted(subject.noisy, nominal, local_steps=STEPS), [subject.records(0, RECORDS)]
@@ -65,24 +66,20 @@ def check_optimiser(subject: Subject) -> Check:
         worst = max(worst, float(apart.quantile(SHARE) / moved)) if len(apart) else worst
     return Check(
         "optimiser", f"{worst:.2g} of a step", f"at most {AGREEMENT:g}", worst <= AGREEMENT,
-        f"What leaves is what {optimiser.name} makes of the noised sums over the planned batch size, and of nothing else.",
+        f"An upload is computed by {optimiser.name} from the noised sums over the planned batch size, and nothing else.",
     )  # fmt: skip
 
 
 def learning_rate(subject: Subject, steps: NoisySteps) -> float:
-    """One that moves weights so little that rounding in one step does not show in the next."""
+    """A learning rate so small that rounding in one step does not show in the next."""
     move = MOVE[subject.net.dtype]
     if subject.optimiser.update.proportional:
-        return move * divisor(steps) / (steps.noise_multiplier * steps.clip_norm)
+        return move * expected_size(steps) / steps.noise_scale
     return move  # the others normalise
 
 
-def divisor(steps: NoisySteps) -> int:
-    return steps.records if steps.batch == "full" else steps.batch
-
-
 class Twin:
-    """The same training by torch.optim, or one client at a time where torch does not have the optimiser."""
+    """The same training with torch.optim, or one client at a time where torch does not have the optimiser."""
 
     def __init__(self, optimiser: Optimiser, start: Tensor) -> None:
         self.optimiser = optimiser
@@ -92,14 +89,14 @@ class Twin:
 
     def round(self, round: int, shadow: Cohort, steps: NoisySteps, noise: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The weights after the round, and which entries had no gradient near zero."""
-        scale = steps.noise_multiplier * steps.clip_norm
+        scale = steps.noise_scale
         smallest = torch.full(self.start.shape, torch.inf)
         one = single(self.optimiser, round, self.start, self.slots, self.seen)
         for step, drawn in enumerate(noise):
             before = one.weights
             (total,) = sums(shadow, before, round, step)
-            gradient = (total + scale * drawn) / divisor(steps)
-            felt = (gradient + self.optimiser.weight_decay * before).abs() * divisor(steps) / scale
+            gradient = (total + scale * drawn) / expected_size(steps)
+            felt = (gradient + self.optimiser.weight_decay * before).abs() * expected_size(steps) / scale
             smallest = torch.minimum(smallest, felt)
             one.step(gradient.to(before.dtype))
         if self.optimiser.carried:
@@ -112,11 +109,11 @@ class Twin:
 
 
 def check_count(subject: Subject) -> Check:
-    """Noise drawn, noise counted and noise planned, over two rounds; and a third that the plan does not have."""
-    planned = min(subject.mechanism.local_steps, MOST_STEPS) if isinstance(subject.mechanism, NoisySteps) else 1
+    """Compare noise drawn, counted and planned over two rounds; a third round is beyond the plan."""
+    planned = min(subject.mechanism.queries_per_round, MOST_STEPS)
     tape, (jobs, data) = Tape(subject.draws), unequal(subject, planned, ROUNDS)
     cohort = subject.cohort(jobs, data, draws=tape)
-    on_device = cohort.streams is not None and isinstance(subject.mechanism, NoisySteps)
+    on_device = cohort.streams is not None and subject.mechanism.steps is not None
     drawn, counted = set(), set()
     for round in range(ROUNDS):
         sent = answers(cohort, round, subject.start).answers
@@ -136,19 +133,19 @@ def check_count(subject: Subject) -> Check:
     return Check(
         "count", "; ".join(words), f"{planned} drawn, {planned} counted",
         drawn == counted == {planned} and totals and afresh and refused,
-        "Every round draws and counts as much noise as is accounted, each piece new, and no round beyond the plan.",
+        "Every round draws and counts as much new noise as is accounted, and rounds beyond the plan are refused.",
     )  # fmt: skip
 
 
 def _explained(subject: Subject, steps: int, round: int) -> bool:
-    """Whether what leaves a net that can be looked through is its known sums and the noise of so many steps, no more."""
+    """Whether an upload of a transparent net is its known sums plus the noise of this many steps, and nothing else."""
     width = 64
     mechanism = replace(subject.noisy, records=4, batch="full", local_steps=steps)
     net, plain = transparent_net(subject.net, width), replace(PLAIN, learning_rate=4.0)
     job = subject.job("client", mechanism, 4, optimiser=plain, rounds=1)
     x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
     cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)
-    scale = mechanism.noise_multiplier * mechanism.clip_norm
+    scale = mechanism.noise_scale
     known = steps * mechanism.clip_norm * x.sum(0).double() + scale * sum(device_noise(cohort, "client", round, steps))
     left = -uploads(cohort, round, start)[0].double() - known
     rounding = 4 * GRID * scale + subject.close * mechanism.clip_norm
@@ -162,13 +159,13 @@ def _streams_differ(draws: Tape, jobs: list[Job]) -> bool:
 
 
 def noise_keys(mechanism: Mechanism, tape: Tape, client: str, round: int) -> list[object]:
-    if isinstance(mechanism, OutputPerturbation) and mechanism.noise == "laplace":  # made of uniform numbers
+    if mechanism.noise == "laplace":  # Laplace noise is made of uniform numbers
         return list(tape.purpose("output", client, round))
     return list(tape.normals(client, round))
 
 
 def _batches_drawn(tape: Tape, jobs: list[Job], planned: int) -> bool:
-    """As many batches as steps, where batches are drawn at all."""
+    """Whether there are as many batches as steps, for jobs that draw batches."""
     return all(
         len(tape.purpose("batch", job.client, round)) == planned
         for job in jobs if job.noisy and job.noisy.rate < 1
@@ -184,19 +181,19 @@ def _set(values: set[int]) -> str:
 
 
 def check_padding(subject: Subject) -> Check:
-    """Clients of unequal size, stacked and padded, against each of them alone and against batches taken in pieces."""
+    """Compare clients of unequal size, stacked and padded, with each client alone and with batches split into pieces."""
     mechanism, clip, allowed = subject.mechanism, subject.mechanism.clip_norm, subject.close
-    if isinstance(mechanism, NoisySteps):
-        full = replace(subject, mechanism=replace(mechanism, batch="full"))
+    if mechanism.steps:
+        full = replace(subject, mechanism=replace(mechanism.steps, batch="full"))
         worst = max(_apart(full, 0), *(_apart(subject, round) for round in range(1, 4)))
     else:
         worst = _outputs_apart(subject)
-        # outputs are rounded, to the arithmetic and to a grid: two that are all but equal may be a cell apart
+        # outputs are rounded to the arithmetic and to a grid: two almost equal outputs may be one cell apart
         rounding = 8 * torch.finfo(subject.net.dtype).eps * (1 + float(subject.start.abs().max())) / clip
         allowed += rounding + 2 * GRID * mechanism.noise_multiplier
     return Check(
         "padding", f"{worst / clip:.2g} clip norms", f"at most {allowed:.2g}", worst <= allowed * clip,
-        "Clients of unequal size give the same stacked as alone: padding adds nothing, and nobody sees another's records.",
+        "Clients of unequal size have equal results stacked and alone: padding adds nothing, and clients share no records.",
     )  # fmt: skip
 
 
@@ -204,7 +201,7 @@ def _apart(subject: Subject, round: int) -> float:
     """The largest distance between a client's sums stacked, in pieces and alone."""
     jobs, data = unequal(subject, OPEN_STEPS, 1)
     alone = [sums(subject.cohort([job], [own]), subject.start, round) for job, own in zip(jobs, data, strict=True)]
-    # somebody beside them who does not clip single records at all
+    # a client beside them that does not clip single records
     other = subject.job("other", OutputPerturbation(noise_multiplier=1.0), 5, optimiser=subject.optimiser)
     jobs, data = [other, *jobs], [subject.records(50, 55), *data]
     stacked = sums(subject.cohort(jobs, data), subject.start, round)[1:]
@@ -213,7 +210,7 @@ def _apart(subject: Subject, round: int) -> float:
 
 
 def _outputs_apart(subject: Subject) -> float:
-    # plain steps about as long as the clip norm: others would blow up rounding where a gradient is nearly zero
+    # plain steps of about the clip norm: other optimisers amplify rounding if a gradient is nearly zero
     plain = replace(PLAIN, learning_rate=subject.mechanism.clip_norm)
     jobs, data = unequal(replace(subject, optimiser=plain), 1, 1)
     stacked = uploads(subject.cohort(jobs, data), 0, subject.start)
@@ -225,7 +222,7 @@ def unequal(subject: Subject, local_steps: int, rounds: int) -> tuple[list[Job],
     """Clients with 1, 3, 7 and 4 records."""
     jobs, data, mechanism = [], [], subject.mechanism
     for i, size in enumerate(SIZES):
-        own = fitted(mechanism, size, local_steps=local_steps) if isinstance(mechanism, NoisySteps) else mechanism
+        own = fitted(mechanism.steps, size, local_steps=local_steps) if mechanism.steps else mechanism
         jobs.append(subject.job(f"client {i}", own, size, optimiser=subject.optimiser, rounds=rounds))
         data.append(subject.records(10 * i, 10 * i + size))
     return jobs, data

@@ -1,8 +1,9 @@
-"""Does a record's clipped vector depend on who else is there? Hostile rows, one record more or less, other clients.
+"""Whether a record's clipped gradient depends on other records: hostile rows, one record more or less, other clients.
 
-A record that comes or goes shifts the others by a row, and a kernel may round a row otherwise. A row of large entries whose
-target is what the model answers has a gradient of rounding alone, which clipping carries to full length either way round.
-So here most records are such rows, and neighbouring data sets differ in one record, at any place.
+Adding or removing a record moves the others to other rows, and a kernel may round another row differently. A record with
+large entries whose target is the model's own prediction has a gradient that consists of rounding only. Clipping can scale
+it to full length in either direction. So here most records are of this kind, and neighbouring data sets differ in one
+record at any place.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ class Pairs:
 
 
 def check_rows(subject: Subject) -> tuple[Check, ...]:
-    """How far one record moves the sum of hostile rows, and what one client's number of records does to another's sum."""
+    """How far one record moves a sum of hostile rows, and whether one client's record count changes another's sum."""
     dice = torch.Generator().manual_seed(0)
     worst = float(moved(subject, hostile_pairs(subject, TRIALS, dice)).max())
     margin = everything(subject, SIZES[1]).clip_margin
     return (
         Check(
             "record removed from hostile rows", f"{worst:.10g} clip norms", f"at most 1·(1 + {margin:.3g})",
-            worst <= 1 + margin, "Removing one record moves the clipped sum by at most clip_norm, also where the other "
-            f"records' gradients are nothing but rounding ({TRIALS} pairs of data sets tried).",
+            worst <= 1 + margin, "Removing one record moves the clipped sum by at most clip_norm, even if the gradients of "
+            f"the other records consist of rounding only ({TRIALS} pairs of data sets tried).",
         ),
         _check_other_clients(subject, dice),
     )  # fmt: skip
 
 
 def hostile_pairs(subject: Subject, count: int, dice: torch.Generator) -> Pairs:
-    """So many data sets with and without one record."""
+    """This many data sets, each with and without one record."""
     weights = torch.stack([_weights(subject, dice) for _ in range(count)])
     whole = [_rows(subject, own, _between(*SIZES, dice), dice) for own in weights]
     removed = [_between(0, len(x) - 1, dice) for x, _ in whole]
@@ -69,14 +70,14 @@ def moved(subject: Subject, pairs: Pairs) -> Tensor:
 
 
 def worlds(subject: Subject, data: list[Records], nominal: int) -> Cohort:
-    """Clients who look at all their records in every step; `nominal` is the public number of records."""
+    """Clients that use all their records in every step; `nominal` is the public number of records."""
     steps = everything(subject, nominal)
     jobs = [subject.job(f"world {i}", steps, nominal, neighbours=Neighbours.ADD_REMOVE) for i in range(len(data))]
     return subject.cohort(jobs, data, draws=AllKept())
 
 
 def everything(subject: Subject, nominal: int) -> NoisySteps:
-    """One step over all records, with the margin that so many of them need."""
+    """One step over all records, with the margin that this number of records needs."""
     steps = fitted(subject.noisy, nominal, batch="full", local_steps=1)
     margin = subject.net.margin_for(steps, Neighbours.ADD_REMOVE)
     return replace(steps, clip_margin=max(steps.clip_margin, margin))
@@ -97,7 +98,7 @@ def _check_other_clients(subject: Subject, dice: torch.Generator) -> Check:
 
 
 def _rows(subject: Subject, weights: Tensor, count: int, dice: torch.Generator) -> Records:
-    """Records at which these weights leave little but rounding: large rows, some equal, with the model's own answers."""
+    """Records whose gradients are mostly rounding: large rows, some equal, with the model's own predictions as targets."""
     x, y = subject.records(0, count)
     if x.is_floating_point():
         x = torch.randn(x.shape, generator=dice, dtype=torch.float64)
@@ -116,7 +117,7 @@ def _rows(subject: Subject, weights: Tensor, count: int, dice: torch.Generator) 
 
 
 def _weights(subject: Subject, dice: torch.Generator) -> Tensor:
-    """Ordinary weights, strong ones, or such as cancel each other, within what a client lets in."""
+    """Weights at several scales, within the range that a client accepts."""
     start = subject.start
     off_zero = start + 0.1 * torch.randn(start.shape, generator=dice).to(start)
     strength = STRENGTH[_between(0, len(STRENGTH) - 1, dice)]

@@ -1,4 +1,4 @@
-"""How far one record moves the clipped sum, and what a broken record adds to it."""
+"""How far one record moves the clipped sum, and what a record that is not finite adds to it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .rows import worlds
 from .subject import Records, Subject, all_kept, fitted, sums, uploads
 
 COMMON = 2  # records that neighbouring data sets share
-ACTIVE = 0.5  # clip norms that an attack must move the sum by, lest nothing was tested
+ACTIVE = 0.5  # clip norms by which an attack must move the sum; otherwise it has tested nothing
 
 
 def check_sensitivity(subject: Subject) -> tuple[Check, ...]:
-    """The largest clipped vector of one record, and the largest movement between neighbouring data sets."""
+    """The largest clipped gradient of one record, and the largest change between neighbouring data sets."""
     attacks = attack(subject)
     clip, margin = subject.noisy.clip_norm, 1 + subject.noisy.clip_margin
     lengths, replaced, removed = measured(subject, attacks) / clip
     tried = f"{len(attacks.x)} records at {len(attacks.weights)} weights tried"
     return (
-        _bounded("clip of one record", lengths, 1, margin, "No record's clipped vector, over all layers together, is "
-                 f"longer than clip_norm ({tried})."),
+        _bounded("clip of one record", lengths, 1, margin, "The clipped gradient of one record, over all layers, has "
+                 f"norm at most clip_norm ({tried})."),
         _bounded("record replaced", replaced, 2, margin, "Replacing one record by another moves the clipped sum by at most "
                  f"twice clip_norm ({tried}, every pair)."),
         _bounded("record removed", removed, 1, margin, "Removing one record moves the clipped sum by at most clip_norm."),
@@ -38,7 +38,7 @@ def _bounded(name: str, worst: Tensor, limit: float, margin: float, explanation:
 
 
 def measured(subject: Subject, attacks: Attack) -> Tensor:
-    """The largest clipped vector, movement by replacement and movement by removal over all attacks: [3]."""
+    """The largest clipped gradient, change by replacement and change by removal over all attacks: [3]."""
     candidates = list(zip(attacks.x.split(1), attacks.y.split(1), strict=True))
     alone = worlds(subject, candidates, 1)
     common = subject.records(10, 10 + COMMON)
@@ -61,7 +61,7 @@ def _joined(one: Records, other: Records) -> Records:
 
 
 def check_broken(subject: Subject) -> Check:
-    """A record whose gradient is not finite adds exactly zero, and nothing that is not finite leaves."""
+    """A record whose gradient is not finite adds exactly zero, and uploads are finite."""
     broken, common = broken_records(subject), subject.records(10, 10 + COMMON)
     alone = worlds(subject, broken, 1)
     together = worlds(subject, [_joined(common, own) for own in broken] + [common], COMMON + 1)
@@ -84,7 +84,7 @@ def check_broken(subject: Subject) -> Check:
     measured = "; ".join(dict.fromkeys(faults)) or f"exactly zero, {tried} times"
     return Check(
         "broken records", measured, "exactly zero, at least once", not faults and tried > 0,
-        "A NaN or infinite record adds exactly zero to the sum, and nothing that is not a number ever leaves.",
+        "A NaN or infinite record adds exactly zero to the sum, and uploads are always finite.",
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def broken_records(subject: Subject) -> list[Records]:
 
 
 def broken_weights(subject: Subject) -> list[Tensor]:
-    """Good weights, weights that are no numbers, and weights that overflow: the only way to break a record of tokens."""
+    """Good weights, NaN and infinite weights, and weights that overflow: records of tokens break in no other way."""
     start = subject.start
     return [start, start + torch.nan, start + torch.inf, start.sign() * torch.finfo(start.dtype).max]
 

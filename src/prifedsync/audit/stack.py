@@ -1,4 +1,4 @@
-"""Stacked clients with plans of their own: each is clipped, noised and sampled by its own numbers, never by another's."""
+"""Stacked clients with different plans: each must be clipped, noised and sampled by its own plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_stack(subject: Subject) -> Check:
     faults = [*_sums_and_noise(subject), *_rates(subject)]
     return Check(
         "unlike clients", "; ".join(faults) or "each by its own plan", "each by its own plan", not faults,
-        "Clients in one stack whose clip norms, noise, batches and learning rates differ are each treated by their own.",
+        "Clients in one stack each use their own clip norm, noise, batch size and learning rate.",
     )  # fmt: skip
 
 
@@ -50,8 +50,7 @@ def _sums_and_noise(subject: Subject) -> list[str]:
     data = []
     for i, steps in enumerate(_plans(subject)):
         # with this learning rate the noise in an upload should have standard deviation 1
-        unit = steps.noise_multiplier * steps.clip_norm
-        optimiser = replace(PLAIN, learning_rate=steps.records / unit)
+        optimiser = replace(PLAIN, learning_rate=steps.records / steps.noise_scale)
         jobs.append(subject.job(f"client {i}", steps, steps.records, optimiser=optimiser))
         data.append((torch.eye(steps.records, WIDTH), far_below(steps.clip_norm, steps.records)))
     start = torch.zeros(WIDTH, dtype=net.dtype)

@@ -1,58 +1,57 @@
-"""Tests of a law, exact wherever there is an exact one; each rejects a right engine with probability CHANCE at most."""
+"""Statistical tests, exact where an exact one exists; each rejects a correct engine with probability CHANCE at most."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
 
+from ..accounting.mechanisms import NoiseLaw
 from .check import CHANCE
 
-Law = Literal["gaussian", "laplace"]
 TAILS = (2.0, 3.0, 4.0)  # in standard deviations of the normal; the Laplace tail of the same mass
 
 
-def standard(law: Law) -> stats.rv_continuous:
+def standard(law: NoiseLaw) -> stats.rv_continuous:
     return stats.norm if law == "gaussian" else stats.laplace
 
 
-def magnitude(values: np.ndarray, law: Law, axis: int | None = None) -> tuple[np.ndarray, int]:
-    """A sum that is χ² under the law with scale 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
+def magnitude(values: np.ndarray, law: NoiseLaw, axis: int | None = None) -> tuple[np.ndarray, int]:
+    """A sum that is χ² distributed if the scale is 1, and its degrees of freedom: Σz², or 2Σ|z| for Laplace."""
     count = values.size if axis is None else values.shape[axis]
     if law == "gaussian":
         return np.sum(values**2, axis=axis), count
     return 2 * np.sum(np.abs(values), axis=axis), 2 * count
 
 
-def scale(values: np.ndarray, law: Law) -> float:
-    """The scale that the values have, 1 if all is well."""
+def scale(values: np.ndarray, law: NoiseLaw) -> float:
+    """The estimated scale of the values; it should be 1."""
     total, freedom = magnitude(values, law)
     return math.sqrt(total / freedom) if law == "gaussian" else float(total / freedom)
 
 
-def scale_range(count: int, law: Law) -> tuple[float, float]:
-    """Where the estimated scale of that many values lies, but for CHANCE."""
+def scale_range(count: int, law: NoiseLaw) -> tuple[float, float]:
+    """The interval that holds the estimated scale of this many values, except with probability CHANCE."""
     freedom, power = (count, 0.5) if law == "gaussian" else (2 * count, 1.0)
     low, high = float(stats.chi2.ppf(CHANCE / 2, freedom)), float(stats.chi2.isf(CHANCE / 2, freedom))
     return math.pow(low / freedom, power), math.pow(high / freedom, power)
 
 
-def scale_chances(values: np.ndarray, law: Law) -> np.ndarray:
-    """For each column: how likely a scale as far from 1 as its own is, [columns]."""
+def scale_chances(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
+    """The p-value of the scale of each column, [columns]."""
     total, freedom = magnitude(values, law, axis=0)
     return np.asarray(2 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom)))
 
 
-def shape_chance(values: np.ndarray, law: Law) -> float:
-    """Kolmogorov and Smirnov."""
+def shape_chance(values: np.ndarray, law: NoiseLaw) -> float:
+    """The p-value of the Kolmogorov–Smirnov test."""
     return float(stats.kstest(values, standard(law).cdf, method="asymp").pvalue)
 
 
-def tail_chance(values: np.ndarray, law: Law) -> float:
-    """The least likely of the tail counts, counted as one test."""
+def tail_chance(values: np.ndarray, law: NoiseLaw) -> float:
+    """The smallest p-value of the tail counts, corrected for their number."""
     found = []
     for tail in TAILS:
         mass = 2 * stats.norm.sf(tail)
@@ -61,17 +60,18 @@ def tail_chance(values: np.ndarray, law: Law) -> float:
     return float(min(1.0, len(TAILS) * min(found)))
 
 
-def normal_scores(values: np.ndarray, law: Law) -> np.ndarray:
-    """Values of a law turned into normal ones."""
+def normal_scores(values: np.ndarray, law: NoiseLaw) -> np.ndarray:
+    """The values transformed to normal ones."""
     return values if law == "gaussian" else np.sign(values) * stats.norm.isf(0.5 * np.exp(-np.abs(values)))
 
 
 def correlation(rows: np.ndarray) -> tuple[float, float]:
-    """The largest correlation between two rows of standard normals, and how likely one as large is among all pairs.
+    """The largest correlation between two rows of standard normals, and its p-value over all pairs.
 
     The squared cosine of two independent normal vectors of length P is Beta(1/2, (P − 1)/2).
     """
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)  # no noise: a row of zeros
+    lengths = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)  # without noise, a row is zero
+    unit = rows / lengths
     cosines = np.abs(unit @ unit.T)[np.triu_indices(len(rows), 1)]
     largest = float(np.max(cosines))
     alone = stats.beta.sf(min(largest**2, 1.0), 0.5, (rows.shape[1] - 1) / 2)
@@ -79,10 +79,10 @@ def correlation(rows: np.ndarray) -> tuple[float, float]:
 
 
 def repetition(rows: np.ndarray) -> tuple[int, float]:
-    """The distance at which signs of entries of one row agree least like fair coins, and how likely that is.
+    """The distance at which the signs of entries of one row agree least like fair coins, and its p-value.
 
-    At a fixed distance L the products of the signs of i and i + L, i + L and i + 2L, … are independent fair signs, so that
-    the number of agreements is exactly binomial. Halves, neighbours or blocks that are equal agree at their distance.
+    At a fixed distance L the products of the signs of i and i + L, i + L and i + 2L, … are independent fair signs, so
+    the number of agreements is exactly binomial. Entries, blocks or halves that are repeated agree at their distance.
     """
     width = rows.shape[1]
     power = np.zeros(width + 1)
@@ -97,7 +97,7 @@ def repetition(rows: np.ndarray) -> tuple[int, float]:
 
 
 def agreement(rows: np.ndarray) -> float:
-    """How likely it is that the signs of two rows agree as often, or as rarely, as those of some two here."""
+    """The p-value of the two rows whose signs agree most often or least often."""
     signs = np.where(rows > 0, 1.0, -1.0)
     width = rows.shape[1]
     products = np.round(signs @ signs.T)[np.triu_indices(len(rows), 1)]
@@ -106,14 +106,14 @@ def agreement(rows: np.ndarray) -> float:
 
 
 def fair_chances(happened: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    """How likely counts as far from one half are, for fair coins."""
+    """The two-sided p-values of counts of fair coins."""
     farther = np.maximum(happened, trials - happened)
     return np.asarray(np.minimum(1.0, 2 * stats.binom.sf(farther - 1, trials, 0.5)))
 
 
 @dataclass(frozen=True)
 class Binomial:
-    """How many of so many coins fall on one side."""
+    """The binomial distribution."""
 
     trials: int
     rate: float
@@ -129,7 +129,7 @@ class Binomial:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that should happen with a known chance in each of many independent trials."""
+    """An event that should happen with a known probability in each of many independent trials."""
 
     what: str
     happened: int
@@ -138,7 +138,7 @@ class Event:
 
     @property
     def chance(self) -> float:
-        if not 0 <= self.happened <= self.trials:  # more often than can be
+        if not 0 <= self.happened <= self.trials:  # an impossible count
             return 0.0
         return float(stats.binomtest(self.happened, self.trials, self.expected).pvalue)
 

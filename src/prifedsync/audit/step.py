@@ -1,8 +1,8 @@
-"""`audit step`: attack one noisy step of an engine as it is, in seconds.
+"""`audit step`: attack one noisy step of an engine, in seconds.
 
-The accounting of a run is right if every step is what the plan says: a sum that one record moves by so much, noise of
-such a law, batches drawn in such a way, so many times. That is measured here for one model, optimiser and arithmetic, on
-made-up clients with a few example records; no private data is needed.
+The accounting of a run is right if every step is as planned: its sensitivity, the distribution of its noise, the way its
+batches are drawn, and how often noise is added. The audit measures these for one model, optimiser and arithmetic, on
+made-up clients that hold a few example records. The example records may be random: no private data is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..accounting import NoisySteps, OutputPerturbation
+from ..accounting import Mechanism
 from ..engines import Cohort, Vectorised
 from ..fdp import Neighbours
 from ..local import Arithmetic, Draws, GradMethod, LayerRules, Net, Optimiser, SystemDraws
@@ -30,32 +30,33 @@ from .sensitivity import check_broken, check_sensitivity
 from .stack import check_stack
 from .subject import Subject
 
-SAMPLES = 60_000  # pieces of noise: a standard deviation is then known to two per cent
+SAMPLES = 60_000  # values of noise: they estimate a standard deviation to two per cent
 
 
 def audit_step(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, optimiser: Optimiser,
-    mechanism: NoisySteps | OutputPerturbation, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+    mechanism: Mechanism, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
     engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE,
     grad_method: GradMethod | None = None, arithmetic: Arithmetic | None = None,
     layer_rules: LayerRules | None = None, augment: str = "none",
     draws: Draws | None = None, samples: int = SAMPLES,
 ) -> StepAudit:  # fmt: skip
-    """Measure sensitivity, noise, batches and counts of one step; a right engine fails in less than one case of a million.
+    """Measure sensitivity, noise, batches and counts of one step. A correct engine fails once in a million audits or less.
 
-    x, y      a few example records; they are twisted, repeated and given to made-up clients
-    mechanism what is planned; its records and batch give the rate, the clients of the audit are smaller
-    grad_method  force one method for per-sample gradients
-    arithmetic  of products: "float32" or "float64", by dtype, unless given
+    x, y         a few example records; they are changed, repeated and given to made-up clients
+    mechanism    the planned mechanism; the audit keeps its sampling rate, with fewer records
+    grad_method  forces one method for per-sample gradients
+    arithmetic   of matrix products; the default follows dtype
     layer_rules  your own layer rules, by module class
-    augment   how records are augmented in a step
-    draws     where random numbers come from: secret ones under a fresh key unless given
+    augment      how records are augmented in a step
+    draws        the source of random numbers; the default is secret draws under a new key
     """
     if len(x) < 1 or len(x) != len(y):
-        raise BadValue("records", len(x), f"with {len(y)} targets", "give a few example records, each with its target")
+        rule = f"must be at least 1 and equal the number of targets, which is {len(y)}"
+        raise BadValue("records", len(x), rule, "give a few example records, each with its target")
     net = Net(module, loss, x, y, dtype, device, grad_method, arithmetic, layer_rules)
     subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
-    if isinstance(mechanism, OutputPerturbation):
+    if mechanism.output:
         parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))
     else:
         parts = (

@@ -1,8 +1,8 @@
-"""What is audited: an engine as it is, over clients whom the auditor makes up.
+"""What is audited: an unchanged engine, with clients that the audit makes up.
 
-Everything goes through the engine's own doors. `uploads` is what leaves; `sums` is the one thing behind the door that is
-looked at, the clipped sum before noise. Draws are a function of their key alone (`Unbound`): two cohorts with one source
-draw the same, and a key that is used twice shows, though an engine's own draws are bound to more than keys.
+The audit calls the engine's public methods. `uploads` is what leaves the clients. `sums`, the clipped sum before noise,
+is the only internal value that it reads. Draws depend on their key alone (`Unbound`): two cohorts with one source draw
+the same numbers, and a key that is used twice shows, although an engine's own draws are bound to more than keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from ..accounting import NoisySteps, OutputPerturbation, PrivacyPlan
+from ..accounting import Mechanism, NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance
 from ..fdp import Neighbours
 from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps
@@ -25,16 +25,15 @@ from ..rules import FedAvg, Rule
 from ..sync import Helpers, Uploads
 
 Records = tuple[Tensor, Tensor]
-Mechanism = NoisySteps | OutputPerturbation
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
 OPEN_STEPS = 2  # local steps before an output is perturbed
 CLOSE = {"float64": 1e-9, "float32": 5e-4, "tf32": 2e-3, "bf16": 2e-3}
-GRID = 2.0**-12  # what leaves is rounded to a grid of this many noise scales at most
+GRID = 2.0**-12  # uploads are rounded to a grid of at most this many noise scales
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A net, the way it is trained, and where random numbers come from."""
+    """A net, how it is trained, and the source of random numbers."""
 
     net: Net
     x: Tensor
@@ -48,12 +47,19 @@ class Subject:
 
     @property
     def noisy(self) -> NoisySteps:
-        assert isinstance(self.mechanism, NoisySteps)
-        return self.mechanism
+        """The noisy steps, for checks that are made only where there are some."""
+        assert self.mechanism.steps is not None
+        return self.mechanism.steps
+
+    @property
+    def output(self) -> OutputPerturbation:
+        """The output perturbation, for checks that are made only where there is one."""
+        assert self.mechanism.output is not None
+        return self.mechanism.output
 
     @property
     def close(self) -> float:
-        """How far two ways to one sum may be apart, in clip norms."""
+        """How far two computations of the same sum may differ, in clip norms."""
         return CLOSE[self.net.arithmetic]
 
     @property
@@ -61,12 +67,12 @@ class Subject:
         return self.net.initial().cpu()
 
     def records(self, low: int, high: int) -> Records:
-        """Example records by number, starting again where they end."""
+        """Example records by number; after the last one they start again."""
         places = torch.arange(low, high) % len(self.x)
         return self.x[places], self.y[places]
 
     def normal(self, *shape: int, what: str) -> Tensor:
-        """The auditor's own random numbers."""
+        """Random numbers of the audit itself."""
         return self.draws.normal(Key("the auditor", 0, 0, what), torch.Size(shape).numel()).reshape(shape)
 
     def job(
@@ -81,24 +87,24 @@ class Subject:
         start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0, rule: Rule | None = None,
     ) -> Cohort:  # fmt: skip
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
-        augment = self.augment if net is None else "none"  # another net is the auditor's, and its records are no images
+        augment = self.augment if net is None else "none"  # another net is the audit's own, and its records are not images
         net, draws = net or self.net, draws or Unbound(self.draws)
         return self.engine(net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance)
 
 
 def another_key(draws: Draws) -> Draws:
-    """Draws of the same kind under a key of their own."""
+    """Draws of the same kind under another key."""
     return SeededDraws(secrets.randbits(63)) if isinstance(draws, SeededDraws) else SystemDraws()
 
 
 def unnoised_steps(mechanism: Mechanism, records: int) -> UnnoisedSteps | None:
-    if isinstance(mechanism, NoisySteps):
+    if mechanism.steps:
         return None
     return UnnoisedSteps(records=records, batch="full", local_steps=OPEN_STEPS)
 
 
 def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
-    """The steps for another number of records, at the same rate as nearly as can be."""
+    """The steps for another number of records, at nearly the same sampling rate."""
     batch = steps.batch if steps.batch == "full" else max(1, min(round(steps.rate * records), records - 1))
     if steps.rate >= 1 or records == 1:
         batch = "full"
@@ -106,12 +112,12 @@ def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
 
 
 def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
-    """What leaves every client in a round that starts at these weights [C, P]."""
+    """The uploads of all clients in a round that starts at these weights [C, P]."""
     return answers(cohort, round, weights).rows.value.detach().cpu()
 
 
 def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads:
-    """What every client answers when it is sent these weights."""
+    """What all clients answer when they are sent these weights."""
     row = weights.to(cohort.net.device, cohort.net.dtype)
     return cohort.train(round, Helpers(cohort.names, lambda names: row.expand(len(names), -1)))
 
@@ -127,12 +133,12 @@ def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tens
 
 
 def transparent_net(like: Net, width: int) -> Net:
-    """A linear model without bias, by which a step can be looked through.
+    """A linear model without bias, whose clipped sums are known in advance.
 
-    With targets far below anything it answers, every record's gradient points along the record and is clipped to exactly
-    clip_norm, whatever the weights: the clipped sum is known beforehand.
+    If targets are far below all outputs, every record's gradient points along the record and is clipped to exactly
+    clip_norm, for any weights.
     """
-    with torch.random.fork_rng(devices=[]):  # leaves the caller's random state as it is
+    with torch.random.fork_rng(devices=[]):  # does not change the caller's random state
         module = nn.Linear(width, 1, bias=False)
     return Net(
         module, regression, torch.eye(4, width), torch.zeros(4), like.dtype, like.device, like.grad_method, like.arithmetic
@@ -150,12 +156,12 @@ def stream_of(draws: Draws, client: str, round: int, purpose: str) -> bytes:
 
 
 def device_noise(cohort: Cohort, client: str, round: int, steps: int) -> list[Tensor]:
-    """The normals that a device should have made for these noisy steps."""
+    """The normal draws that a device should have made for these noisy steps."""
     return list(device_noises(cohort, [client], round, range(steps))[0])
 
 
 def device_noises(cohort: Cohort, clients: Sequence[str], round: int, steps: range) -> Tensor:
-    """The same for several clients, expanded once more, on the host [C, steps, P]."""
+    """The same for several clients, computed again on the host [C, steps, P]."""
     assert cohort.streams is not None
     (keys,) = streams.keys([cohort.streams] * len(clients), clients, round, ["noise"], torch.device("cpu"))
 
@@ -168,7 +174,7 @@ def device_noises(cohort: Cohort, clients: Sequence[str], round: int, steps: ran
 
 @dataclass(frozen=True)
 class Unbound:
-    """Draws by key alone, whatever they are bound to."""
+    """Draws that depend on the key alone, not on what they are bound to."""
 
     source: Draws
 
@@ -187,7 +193,7 @@ class Unbound:
 
 @dataclass(frozen=True)
 class Silent:
-    """Draws without noise, but for what a device makes by itself; batches are drawn as ever."""
+    """Draws without noise, except for noise that a device makes itself; batches are drawn as usual."""
 
     source: Draws
 
@@ -207,8 +213,10 @@ class Silent:
 
 
 class AllKept:
-    """Draws under which dropout drops nothing and augmentation moves nothing: the bound must hold for any mask and move,
-    hostile weights and records are made for these."""
+    """Draws under which dropout keeps every unit and augmentation shifts nothing.
+
+    The sensitivity bound must hold for any draw; hostile weights and records are made for these.
+    """
 
     def uniform(self, key: Key, count: int) -> Tensor:
         if key.purpose == "augment":
@@ -232,7 +240,7 @@ def all_kept(net: Net) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Tape:
-    """Notes every draw in order. It never objects: an engine that draws a key twice is to be found out, not stopped."""
+    """Records every draw in order. It never refuses: an engine that draws a key twice should be found, not stopped."""
 
     source: Draws
     notes: list[tuple[str, Key, Tensor]] = field(default_factory=list)

@@ -64,13 +64,11 @@ class Job:
 
     @property
     def noisy(self) -> NoisySteps | None:
-        mechanism = self.plan.mechanism if self.plan else None
-        return mechanism if isinstance(mechanism, NoisySteps) else None
+        return self.plan.mechanism.steps if self.plan else None
 
     @property
     def output(self) -> OutputPerturbation | None:
-        mechanism = self.plan.mechanism if self.plan else None
-        return mechanism if isinstance(mechanism, OutputPerturbation) else None
+        return self.plan.mechanism.output if self.plan else None
 
     @property
     def steps(self) -> NoisySteps | UnnoisedSteps:
@@ -113,7 +111,7 @@ class Job:
         """Refuse noise that is lost where it is added to weights in this arithmetic."""
         if self.output is None or arithmetic == "float64":
             return
-        if self.output.noise_multiplier * self.output.clip_norm < LEAST_SPREAD:
+        if self.output.noise_scale < LEAST_SPREAD:
             rule = f"times noise_multiplier is below {LEAST_SPREAD:g}: {arithmetic} weights would lose such noise"
             remedy = 'raise one of the two, or set performance.dtype = "float64"'
             raise BadValue(f"clients.{self.client}.clip_norm", self.output.clip_norm, rule, remedy)

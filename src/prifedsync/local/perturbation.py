@@ -29,6 +29,5 @@ def released(start: Tensor, trained: Tensor, mechanism: OutputPerturbation, draw
     """start + clipped(trained − start) + noise, with one draw for the whole round."""
     change = clipped(trained.double() - start.double(), mechanism)
     add = noise.laplace if mechanism.noise == "laplace" else noise.gaussian
-    scale = mechanism.noise_multiplier * mechanism.clip_norm
-    noised, queries = add(change, scale, mechanism.clip_norm, draws, key)
+    noised, queries = add(change, mechanism.noise_scale, mechanism.clip_norm, draws, key)
     return noise.NoisySum((start.double() + noised).to(trained.dtype), queries)

@@ -1,1 +1,1 @@
-"""Every picture is drawn here. Never imports torch."""
+"""All figures are drawn in this room. It never imports torch."""

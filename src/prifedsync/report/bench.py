@@ -1,4 +1,4 @@
-"""What a bench found, as a picture: a bar a variant on a logarithmic axis, and scaling beside it where it was timed."""
+"""The figure of a benchmark: one bar for each variant on a logarithmic axis and, if it was timed, the scaling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BARS = {  # from top to bottom
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
-    """Write the picture of what `bench --json` prints."""
+    """Write the figure of the results that `bench --json` prints."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -48,11 +48,11 @@ def _bars(axes: Any, found: Mapping[str, Any], shown: list[str]) -> None:
         )
     note = (
         f"{found['parameters']:,} parameters, batch {found['batch']}, {found['optimiser']}, {found['arithmetic']}; "
-        f"median of {found['repetitions']}, lines: the middle half"
+        f"median of {found['repetitions']}; lines show the interquartile range"
     )
     axes.set_title(note, fontsize=9.5, color=INK, loc="left")
     axes.set_xscale("log")
-    # a log axis has no zero: the shortest bar still gets its share of the width, the longest leaves room for its text
+    # a log axis has no zero: start it so that the shortest bar is visible, end it so that the longest has room for text
     least, most = min(found["spread"][name][0] for name in shown), max(found["spread"][name][1] for name in shown)
     reach = max(most / least, 2.0)
     axes.set_xlim(least / reach**0.2 / 1.3, most * reach**0.5 * 1.3)
@@ -77,11 +77,11 @@ def _scaling(axes: Any, rows: list[Mapping[str, Any]]) -> None:
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, position: figures(value))
-    axes.set_title("private: milliseconds a client's step", fontsize=10, color=INK, loc="left")
+    axes.set_title("private: milliseconds for one client's step", fontsize=10, color=INK, loc="left")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def figures(value: float) -> str:
-    """Three figures, whatever the size."""
+    """The value with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,9 +1,11 @@
-"""The trade-off curve of a plan: as a PNG to put in a paper, or as one HTML file to point at."""
+"""The trade-off curve of a plan, as a PNG file or as an interactive HTML file."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +13,23 @@ from ..fdp import TradeOff, gaussian
 from ..fdp.bounds import Array
 from ..values import BadValue
 
-INK, ACCENT, WARN, PALE = "#1f2937", "#0f62a8", "#b45309", "#9ca3af"
-TITLE = "What any attack must get wrong"
-X_LABEL = "false alarms α: says yes of a record that is not so"
-CERTIFIED = "certified, honest participation: no attack gets below"
-Y_LABEL = "misses β: says no of a record that is so"
+INK = "#1f2937"
+ACCENT = "#0f62a8"
+WARN = "#b45309"
+PALE = "#9ca3af"
+TITLE = "Lower bounds on the error rates of any attack"
+X_LABEL = "false positive rate α"
+Y_LABEL = "false negative rate β"
+GUESSING = "random guessing, β = 1 − α"
+CERTIFIED = "certified lower bound, honest participation"
+WORST_CASE = "certified lower bound, worst-case participation"
+PAPER = "the paper's asymptotic value, not a bound"
+NOTE_WIDTH = 96  # characters in one line under the title
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve of the picture."""
+    """One curve of the figure."""
 
     label: str
     alpha: Array
@@ -30,64 +39,66 @@ class Line:
 
 
 def lines(honest: TradeOff, worst_case: TradeOff, mu_paper: float | None) -> tuple[Line, ...]:
-    """The curves worth showing: both certified lower bounds, blind guessing, and the paper's value, named asymptotic."""
+    """Both certified lower bounds, random guessing, and the paper's value."""
     alpha = np.unique(np.concatenate((np.geomspace(1e-6, 0.1, 120), np.linspace(0.0, 1.0, 401))))
-    found = [Line("blind guessing", alpha, 1 - alpha, PALE, "dot")]
+    found = [Line(GUESSING, alpha, 1 - alpha, PALE, "dot")]
     if worst_case is not honest:
-        found.append(Line("certified, if others choose who takes part", alpha, worst_case(alpha), WARN, "solid"))
+        found.append(Line(WORST_CASE, alpha, worst_case(alpha), WARN, "solid"))
     found.append(Line(CERTIFIED, alpha, honest(alpha), ACCENT, "solid"))
     if mu_paper is not None and np.isfinite(mu_paper):
-        found.append(
-            Line(f"paper, asymptotic (no bound): μ = {mu_paper:.2f}", alpha, gaussian(mu_paper)(alpha), INK, "dash")
-        )
+        found.append(Line(f"{PAPER}: μ = {mu_paper:.2f}", alpha, gaussian(mu_paper)(alpha), INK, "dash"))
     return tuple(found)
 
 
 def draw(curves: tuple[Line, ...], note: str, path: Path) -> None:
-    """Write the picture; the ending of the file's name chooses PNG or HTML."""
+    """Write the figure. The suffix of the file name chooses PNG or HTML."""
     if path.suffix == ".png":
-        _png(curves, note, path)
+        figure(curves, note).savefig(path)
     elif path.suffix == ".html":
-        _html(curves, note, path)
+        page(curves, note).write_html(path, include_plotlyjs=True, full_html=True)
     else:
         raise BadValue("out", path, "must end in .png or .html")
 
 
-def _png(curves: tuple[Line, ...], note: str, path: Path) -> None:
+def figure(curves: tuple[Line, ...], note: str) -> Any:
+    """The curves as a matplotlib figure."""
     from matplotlib.figure import Figure
 
     styles = {"solid": "-", "dash": "--", "dot": ":"}
-    figure = Figure(figsize=(7.2, 6.6), dpi=160, layout="constrained")
-    axes = figure.add_subplot()
+    drawn = Figure(figsize=(7.2, 6.6), dpi=160, layout="constrained")
+    axes = drawn.add_subplot()
     for line in curves:
         axes.plot(line.alpha, line.beta, styles[line.dashes], color=line.colour, label=line.label, linewidth=1.8)
     certified = next(line for line in curves if line.label == CERTIFIED)
     axes.fill_between(certified.alpha, certified.beta, color=ACCENT, alpha=0.08, linewidth=0)
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel=X_LABEL, ylabel=Y_LABEL)
-    axes.set_title(f"{TITLE}\n", fontsize=13, color=INK, loc="left")
-    axes.text(0, 1.02, note, transform=axes.transAxes, fontsize=8.5, color=INK)
+    text = textwrap.fill(note, NOTE_WIDTH)
+    axes.set_title(TITLE + "\n" * (1 + text.count("\n")), fontsize=13, color=INK, loc="left")
+    axes.text(0, 1.02, text, transform=axes.transAxes, fontsize=8.5, color=INK)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="upper right")
-    figure.savefig(path)
+    return drawn
 
 
-def _html(curves: tuple[Line, ...], note: str, path: Path) -> None:
+def page(curves: tuple[Line, ...], note: str) -> Any:
+    """The curves as a plotly figure."""
     import plotly.graph_objects as go
 
-    figure = go.Figure()
+    drawn = go.Figure()
     for line in curves:
         shade = {"fill": "tozeroy", "fillcolor": "rgba(15, 98, 168, 0.08)"} if line.label == CERTIFIED else {}
-        figure.add_scatter(
+        sign = "≥" if line.label in (CERTIFIED, WORST_CASE) else "="
+        drawn.add_scatter(
             x=line.alpha,
             y=line.beta,
             name=line.label,
             line={"color": line.colour, "dash": line.dashes, "width": 2},
-            hovertemplate="α = %{x:.3g}<br>β ≥ %{y:.4g}",
+            hovertemplate=f"α = %{{x:.3g}}<br>β {sign} %{{y:.4g}}",
             **shade,
         )
     axis = {"range": [0, 1], "showgrid": True, "gridcolor": "#e5e7eb", "zeroline": False, "constrain": "domain"}
-    figure.update_layout(
+    drawn.update_layout(
         title={"text": f"{TITLE}<br><sup>{note}</sup>"},
         xaxis={**axis, "title": X_LABEL},
         yaxis={**axis, "title": Y_LABEL, "scaleanchor": "x"},
@@ -97,4 +108,4 @@ def _html(curves: tuple[Line, ...], note: str, path: Path) -> None:
         width=820,
         height=780,
     )
-    figure.write_html(path, include_plotlyjs=True, full_html=True)
+    return drawn

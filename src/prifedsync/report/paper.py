@@ -1,4 +1,4 @@
-"""The pictures of the paper's evaluation: subsampling, accuracy over rounds, and a leak that the paper denies."""
+"""The figures of the paper's evaluation: subsampling, accuracy over rounds, and the counterexample to Theorem 1."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from ..values import BadValue, number, whole
 from .curve import ACCENT, INK, PALE, WARN, X_LABEL, Y_LABEL, Line
 
 SIGNAL, SAMPLED = 1.8, 0.35  # μ and p of `fig:cpf`
-COLOURS = (ACCENT, WARN, "#5fb49c", INK)  # of groups; apart in lightness too, for those who see no red or green
+# of groups; they differ in lightness too, for readers with colour blindness
+COLOURS = (ACCENT, WARN, "#5fb49c", INK)
 DASHES = {"personal": "-", "global": "--", "non-private": ":"}
-LEGEND_WIDTH = 112  # characters in a line, a key and its gaps being nine
+LEGEND_WIDTH = 112  # characters in one line of the legend; a key with its gaps counts as nine
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One setting over rounds: a share of right answers after every so many rounds, once for each seed."""
+    """The accuracy of one setting over rounds, measured every `every` rounds, once for each seed."""
 
     label: str
     runs: Sequence[Sequence[float]]
@@ -34,7 +35,8 @@ class Accuracy:
     def __post_init__(self) -> None:
         whole("every", self.every, 1)
         if not self.runs or not all(len(run) for run in self.runs):
-            raise BadValue("runs", self.runs, "must hold a sequence of accuracies for each seed")
+            rule = "must hold a sequence of accuracies for each seed"
+            raise BadValue("runs", self.runs, rule, "give at least one accuracy for each")
         if self.kind not in DASHES:
             raise BadValue("kind", self.kind, f"must be one of {', '.join(DASHES)}")
         if self.group not in range(len(COLOURS)):
@@ -43,30 +45,30 @@ class Accuracy:
             number("accuracy", value, 0, 1, remedy="give 0.9 for 90 %")
 
     def mean(self) -> Array:
-        """Over the seeds, as far as all of them go."""
+        """The mean over the seeds, up to the last round that all of them reached."""
         common = min(len(run) for run in self.runs)
         return np.asarray(np.mean([run[:common] for run in self.runs], axis=0))
 
 
 def amplified() -> tuple[Line, ...]:
-    """The identity, f_p, its inverse, and the certified lower curve of C_p(f) = min{f_p, f_p⁻¹}**."""
+    """The identity, f_p, its inverse, and the certified lower bound of C_p(f) = min{f_p, f_p⁻¹}**."""
     alpha = np.unique(np.concatenate((np.geomspace(1e-6, 0.1, 120), np.linspace(0.0, 1.0, 1001))))  # steep at 0
     sampled = SAMPLED * gaussian(SIGNAL)(alpha) + (1 - SAMPLED) * (1 - alpha)
     name = rf"$C_p(f)$ for $f = G_{{{SIGNAL:g}}}$, $p = {SAMPLED:g}$"
     return (
-        Line(r"identity: $1 - \alpha$, nothing leaks", alpha, 1 - alpha, PALE, "dot"),
+        Line(r"identity $1 - \alpha$: no leakage", alpha, 1 - alpha, PALE, "dot"),
         Line(name, alpha, fixed_size(gaussian(SIGNAL), SAMPLED)(alpha), ACCENT, "solid"),
         Line(r"$f_p = p f + (1 - p)\,\mathrm{Id}$", alpha, sampled, WARN, "dash"),
-        Line(r"$f_p^{-1}$", sampled[::-1], alpha[::-1], INK, "dash"),  # an inverse is the same points, read the other way
+        Line(r"$f_p^{-1}$", sampled[::-1], alpha[::-1], INK, "dash"),  # the same points, coordinates exchanged
     )
 
 
 def amplification_figure() -> Any:
-    """C_p(G_1.8) for p = 0.35, with what it is made of (`fig:cpf`)."""
+    """C_p(G_1.8) for p = 0.35 and the two curves that it is made from (`fig:cpf`)."""
     figure, axes = _paper(
         (7.2, 7.0),
-        "What drawing a batch hides",
-        r"$C_p(f)$ = min{$f_p$, $f_p^{-1}$}**: the largest convex function under both",
+        "Privacy amplification by subsampling",
+        r"$C_p(f)$ = min{$f_p$, $f_p^{-1}$}**: the largest convex function below both",
     )
     for line in amplified():
         thick, style = line.dashes == "solid", {"solid": "-", "dash": "--", "dot": ":"}[line.dashes]
@@ -81,12 +83,12 @@ def amplification_figure() -> Any:
         )
     _straight_part(axes)
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel=X_LABEL, ylabel=Y_LABEL)
-    axes.legend(frameon=False, fontsize=10.5, loc="upper right")  # every curve is under the identity
+    axes.legend(frameon=False, fontsize=10.5, loc="upper right")  # all curves are below the identity
     return figure
 
 
 def _straight_part(axes: Any) -> None:
-    """Where the two curves cross, their minimum has a corner; C_p is straight there, between slopes of −1."""
+    """Mark where C_p is straight: it has slope −1 across the corner that the minimum has where the two curves cross."""
     left = float(ndtr(-SIGNAL / 2))  # f_p has slope −1 where G_μ has, which is where G_μ(α) = α
     right = SAMPLED * left + (1 - SAMPLED) * (1 - left)
     axes.plot([left, right], [right, left], "o", color=ACCENT, markersize=5.5)
@@ -103,7 +105,7 @@ def _straight_part(axes: Any) -> None:
 
 
 def accuracy_figure(title: str, lines: Sequence[Accuracy], target: float, note: str) -> Any:
-    """Accuracies over rounds, with the target as a line across."""
+    """Accuracies over rounds, with the target as a horizontal line."""
     target = number("target", target, 0, 1, remedy="give 0.9 for 90 %")
     figure, axes = _paper((7.6, 5.4), title, note)
     for line in lines:
@@ -114,7 +116,7 @@ def accuracy_figure(title: str, lines: Sequence[Accuracy], target: float, note: 
         mean = line.mean()
         axes.plot(_rounds(mean, line), 100 * mean, linewidth=2.2, label=line.label, **look)
     axes.axhline(100 * target, color=PALE, linewidth=1.2, zorder=0)
-    axes.annotate(  # beside the plot, where no line can go
+    axes.annotate(  # outside the plot, where it covers no line
         f"target\n{100 * target:g} %",
         (1.0, 100 * target),
         xycoords=("axes fraction", "data"),
@@ -131,14 +133,14 @@ def accuracy_figure(title: str, lines: Sequence[Accuracy], target: float, note: 
         ncols=_columns(lines),
         frameon=False,
         fontsize=9.5,
-        title="thin: one seed each; thick: their mean as far as all go" if any(len(x.runs) > 1 for x in lines) else None,
+        title="thin: one seed; thick: mean over the seeds" if any(len(x.runs) > 1 for x in lines) else None,
         title_fontsize=9,
     )
     return figure
 
 
 def _columns(lines: Sequence[Accuracy]) -> int:
-    """A column a group, or a line; fewer where that would be too wide."""
+    """One column for each group, or for each line if there is one group; fewer if that is too wide."""
     groups, longest = len({line.group for line in lines}), max(len(line.label) for line in lines)
     return max(1, min(groups if groups > 1 else len(lines), LEGEND_WIDTH // (longest + 9)))
 
@@ -161,13 +163,13 @@ def leak_figure(
     note: str,
     certified: Sequence[float] | Array | None = None,
 ) -> Any:
-    """What `thm:alg_1` promises against what one other client learns; `measured` are shares with standard errors."""
+    """The bound of `thm:alg_1` and the true leakage to one other client; `measured` has estimates and standard errors."""
     last, claim, truth = rounds[-1], promised[-1], exact[-1]
-    said = f"after {last} rounds: promised {claim:.3f}, true {truth:.3f}; {note}"
-    figure, axes = _paper((8.4, 5.2), "Theorem 1's promise, and what one other client learns", said)
+    said = f"After {last} rounds: claimed {claim:.3f}, true {truth:.3f}; {note}"
+    figure, axes = _paper((8.4, 5.2), "Theorem 1: claimed bound and true leakage to one other client", said)
     shares, errors = np.asarray(measured, float).T
-    ends = [(claim, f"promised by\nTheorem 1: {claim:.3f}", WARN)]
-    axes.plot(rounds, promised, "--", color=WARN, linewidth=2.0, label="promised")
+    ends = [(claim, f"claimed by\nTheorem 1: {claim:.3f}", WARN)]
+    axes.plot(rounds, promised, "--", color=WARN, linewidth=2.0, label="claimed")
     axes.plot(rounds, exact, "-", color=ACCENT, linewidth=2.0, label="exact")
     ends.append((truth, f"true: {truth:.3f}\ndots: measured,\n± 2 standard errors", ACCENT))
     axes.errorbar(
@@ -175,8 +177,8 @@ def leak_figure(
     )
     if certified is not None:
         axes.plot(rounds, certified, ":", color=INK, linewidth=1.6, label="certified")
-        ends.append((certified[-1], f"certified, against\neverybody else\ntogether: {certified[-1]:.3f}", INK))
-    axes.set_ylabel("chance that client i's view gives client j's record away\n(total variation)")
+        ends.append((certified[-1], f"certified, against\nall others\ntogether: {certified[-1]:.3f}", INK))
+    axes.set_ylabel("total variation distance of client i's view\nbetween two values of client j's record")
     _over_rounds(axes, last * 1.01)
     axes.set_ylim(0, min(1.0, 1.1 * max(value for value, _, _ in ends)))
     _beside(axes, ends)
@@ -184,7 +186,7 @@ def leak_figure(
 
 
 def _beside(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
-    """A label to the right of each line's end."""
+    """Write a label to the right of the end of each line."""
     ends, top = sorted(ends), axes.get_ylim()[1]
     for at, (_, text, colour) in zip(_apart([value / top for value, _, _ in ends]), ends, strict=True):
         axes.annotate(
@@ -200,7 +202,7 @@ def _beside(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
 
 
 def _apart(heights: Sequence[float], room: float = 0.16) -> list[float]:
-    """Rising heights in [0, 1], moved up and then down until each has its room: three lines of text."""
+    """Sorted heights in [0, 1], moved up and then down until each has space for three lines of text."""
     found, floor, ceiling = [], room / 2, 1 - room / 2
     for height in heights:
         found.append(max(height, floor))
@@ -212,7 +214,7 @@ def _apart(heights: Sequence[float], room: float = 0.16) -> list[float]:
 
 
 def _paper(size: tuple[float, float], title: str, note: str) -> tuple[Any, Any]:
-    """A figure with title and note on top, and axes in the style of the house."""
+    """A figure with a title, a note and axes in the common style."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

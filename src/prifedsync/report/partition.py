@@ -1,4 +1,4 @@
-"""How labels are spread over clients, as a picture: a bar a client, a colour a label."""
+"""The figure of a data split: one bar for each client, one colour for each label."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .curve import ACCENT, INK
 
 MOST_BARS = 10
 OTHERS = "others"
-# Paul Tol's "muted" scheme, told apart under all common kinds of colour blindness; its grey is for the rest
+# Paul Tol's "muted" scheme, readable with all common kinds of colour blindness; grey is for the other labels
 COLOURS = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#44AA99", "#AA4499", "#999933", "#882255")  # fmt: skip
 GREY = "#DDDDDD"
 DARK = {"#332288", "#117733", "#AA4499", "#882255"}  # text on these is white
-LEAST_WRITTEN = 0.035  # share of a bar below which a label does not fit into its part
+LEAST_WRITTEN = 0.035  # fraction of a bar below which a label does not fit
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One client: how many records it trains on, and of each label."""
+    """One client: its number of training records, in all and for each label."""
 
     name: str
     records: int
@@ -29,14 +29,14 @@ class Bar:
 
 
 def draw(bars: Sequence[Bar], note: str, path: Path) -> None:
-    """Write the picture of at most ten of the clients, evenly spaced over all of them."""
+    """Write the figure of at most ten clients, evenly spaced over all clients."""
     if path.suffix != ".png":
         raise BadValue("out", path, "must end in .png")
     figure(bars, note).savefig(path)
 
 
 def figure(bars: Sequence[Bar], note: str) -> Any:
-    """The picture itself: shares of labels, or bare sizes where there are none."""
+    """The figure: the fraction of each label, or the number of records if there are no labels."""
     from matplotlib.figure import Figure
 
     shown = spaced(bars)
@@ -60,14 +60,14 @@ def figure(bars: Sequence[Bar], note: str) -> Any:
 
 
 def spaced(bars: Sequence[Bar]) -> list[Bar]:
-    """At most ten of them, the first and the last among these."""
+    """At most ten bars, evenly spaced, with the first and the last."""
     if len(bars) <= MOST_BARS:
         return list(bars)
     return [bars[round(i * (len(bars) - 1) / (MOST_BARS - 1))] for i in range(MOST_BARS)]
 
 
 def shown_labels(bars: Sequence[Bar]) -> list[str]:
-    """The labels that get a colour of their own: all, or the most frequent and one name for the rest."""
+    """The labels with a colour of their own: all labels, or the most frequent ones and one name for the others."""
     labels = list(dict.fromkeys(label for bar in bars for label in bar.labels))
     if len(labels) <= len(COLOURS) + 1:
         return labels
@@ -91,10 +91,11 @@ def _shares(axes: Any, shown: Sequence[Bar], labels: Sequence[str]) -> None:
         axes.annotate(f"{bar.records:,}", (1, place), xytext=(6, 0), textcoords="offset points", va="center", color=INK)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    axes.set_xlabel("share of a client's training records; at the end: how many there are", fontsize=9.5, color=INK)
+    label = "fraction of a client's training records; the number of records is at the end of the bar"
+    axes.set_xlabel(label, fontsize=9.5, color=INK)
     patches = [Patch(facecolor=colours[label], label=_short(label)) for label in labels]
-    columns = -(-len(labels) // (2 * len(shown)))  # enough of them to be no higher than the bars
-    points = 12 + 7 * max(len(f"{bar.records:,}") for bar in shown)  # room for the numbers at the ends
+    columns = -(-len(labels) // (2 * len(shown)))  # enough columns that the legend is no higher than the bars
+    points = 12 + 7 * max(len(f"{bar.records:,}") for bar in shown)  # space for the numbers at the ends of the bars
     beside = offset_copy(axes.transAxes, axes.figure, points, units="points")
     axes.legend(
         handles=patches, title="label", loc="upper left", frameon=False, fontsize=9, ncols=columns, handlelength=1.2,
@@ -103,7 +104,7 @@ def _shares(axes: Any, shown: Sequence[Bar], labels: Sequence[str]) -> None:
 
 
 def _parts(bar: Bar, labels: Sequence[str]) -> dict[str, float]:
-    """The share of each label that is there, in the order of the legend; what has no colour goes to the rest."""
+    """The fraction of each label that the client has, in the order of the legend."""
     counts = dict.fromkeys(labels, 0)
     for label, count in bar.labels.items():
         counts[label if label in counts else OTHERS] += count
@@ -121,5 +122,5 @@ def _sizes(axes: Any, shown: Sequence[Bar]) -> None:
 
 
 def _short(text: str) -> str:
-    """A name that leaves room for the bars, and that matplotlib does not read as a formula."""
+    """A name that is short enough for the axis and that matplotlib does not read as a formula."""
     return (text if len(text) <= 24 else f"{text[:23]}…").replace("$", r"\$")

@@ -108,7 +108,7 @@ def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] 
 
 def _check_count(job: Job, account: Account) -> None:
     """The guarantee is stated from counts; if they disagree, there is none."""
-    per_round = job.noisy.local_steps if job.noisy else 1 if job.output else 0
+    per_round = job.plan.mechanism.queries_per_round if job.plan else 0
     if account.queries != account.taken * per_round:
         raise RuntimeError(
             f"client {job.client}: {account.queries} noisy queries in {account.taken} rounds of {per_round}; "
