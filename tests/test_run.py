@@ -184,7 +184,7 @@ def test_other_targets_and_metrics(task, metric):
         ({"performance": {"device": "cuda"}}, "performance.device = cuda is not there"),
         (
             {"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}, "data": {"classes": 3, "test_fraction": 0}},
-            "client site 0: records = nothing must be given",
+            "client site 0: records must be given",
         ),
         ({"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}}, "data.test_fraction = 0.2 cannot go with"),
         ({"privacy": {"target": {"mu": 1e-4}}}, "cannot be met"),

@@ -23,7 +23,7 @@ from .config import ClientConfig, Config
 from .data import Federation
 from .local import Job, Optimiser, Schedule, UnnoisedSteps
 from .rules import RULES, Pulled, Rule
-from .values import BadValue
+from .values import MISSING, BadValue
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 T = TypeVar("T")
@@ -83,8 +83,8 @@ def _job(config: Config, name: str, own: ClientConfig, present: int, copies: int
         )
     if private.neighbours == "add-remove" and private.mechanism == "noisy-steps" and counted and own.records is None:
         raise BadValue(
-            "records", "nothing", "must be given under add-remove neighbours: a public nominal number, never the count",
-            f'set clients."{name}".records',
+            "records", MISSING, "must be given where neighbours is add-remove, because the true number is private then",
+            f'set clients."{name}".records to a public nominal number',
         )  # fmt: skip
     records = either(own.records, present)
     sampling = Sampling(either(own.sampling, local.sampling))

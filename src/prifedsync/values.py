@@ -10,15 +10,28 @@ from typing import TypeVar
 LONGEST = 200  # characters of a value that a refusal repeats
 
 
+class Missing(Enum):
+    """The value of a field that was not given."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
+
+
 class BadValue(ValueError):
-    """An input that breaks a rule: says the field, its value, the rule and the remedy in one line."""
+    """An input that breaks a rule: says the field, its value, the rule and the remedy in one line.
+
+    A field that was not given has the value `MISSING`, and is named without a value: "rounds must be given; add --rounds".
+    """
 
     def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
         self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
         shown = str(value)
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}…"
-        super().__init__(_one_line(f"{field} = {shown} {rule}" + (f"; {remedy}" if remedy else "")))
+        named = field if value is MISSING else f"{field} = {shown}"
+        super().__init__(_one_line(f"{named} {rule}" + (f"; {remedy}" if remedy else "")))
 
 
 def _one_line(text: str) -> str:

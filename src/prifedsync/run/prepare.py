@@ -28,7 +28,7 @@ from ..record import (
     Score,
 )
 from ..rules import Rule
-from ..values import BadValue
+from ..values import MISSING, BadValue
 
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
 
@@ -113,7 +113,8 @@ def prepare(
     if clients is not None:
         federation = data.given(clients, config.data, config.seed)
     elif config.data.source == GIVEN:
-        raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
+        broken = "must be given again, because this run's records came from Python"
+        raise BadValue("clients", MISSING, broken, "pass clients= as in the first call")
     else:
         federation = data.load(config.data, config.seed)
     federation = _with_features(federation, config.model.features)
