@@ -17,9 +17,7 @@ LocalSteps = Annotated[int, typer.Option(help="Noisy gradients per round.")]
 Rounds = Annotated[int, typer.Option(help="Number of rounds.")]
 Participation = Annotated[float, typer.Option(help="Probability to take part in a round.")]
 Clients = Annotated[int | None, typer.Option(help="Number of clients; only the paper's strong μ needs it.")]
-SamplingOption = Annotated[
-    str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")
-]
+SamplingOption = Annotated[str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")]
 NeighboursOption = Annotated[
     str,
     typer.Option(

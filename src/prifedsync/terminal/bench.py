@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from .lines import say, say_place, screen, table_of
+from .lines import say, say_place, screen, show, table_of
 
 TIMED = {  # what is timed, in the order of the table
     "iteration_ms": "ours, private",
@@ -22,9 +22,9 @@ TIMED = {  # what is timed, in the order of the table
 def print_bench(found: Mapping[str, Any], folder: object) -> None:
     """How long each variant takes, and how many times as long as ours; then scaling, and notes on the numbers."""
     console = screen()
-    console.print(_variants(found))
+    show(console, _variants(found))
     if len(found["scaling"]) > 1:
-        console.print(_scaling(found))
+        show(console, _scaling(found))
     say(console, _round(found))
     for note in found["notes"]:
         say(console, f"note: {note}")

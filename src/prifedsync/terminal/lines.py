@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,12 +17,20 @@ def screen(stderr: bool = False) -> Console:
 
 def table_of(title: str, left: Iterable[str], right: Iterable[str] = ()) -> Table:
     """An empty table: columns of words to the left, then columns of numbers."""
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+    )
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:
         table.add_column(heading, justify="right", overflow="fold")
     return table
+
+
+def show(console: Console, table: Table) -> None:
+    """A table, and an empty line after it."""
+    console.print(table)
+    console.print()
 
 
 def say(console: Console, text: str | Text) -> None:

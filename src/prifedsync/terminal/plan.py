@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..accounting import NoisySteps, Target
 from ..accounting.planning import ClientAnswer
 from ..accounting.statement import percent_up, up
-from .lines import say, screen, table_of, warn
+from .lines import say, screen, show, table_of, warn
 
 CANNOT = "cannot"
 
@@ -22,7 +22,7 @@ def print_answers(answers: Sequence[ClientAnswer], target: Target, solve: str, w
     for answer in answers:
         cells = _settings(answer) + _numbers(answer)
         table.add_row(answer.client, str(answer.records), *cells[: len(headings) - 1])
-    console.print(table)
+    show(console, table)
     for answer in answers:
         if answer.reason:
             say(console, answer.reason)

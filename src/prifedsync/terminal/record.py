@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..accounting.statement import up
 from ..record import KEPT, RunRecord
-from .lines import say, say_place, screen, warn
+from .lines import say, say_place, screen, show, table_of, warn
 
 LABELS = {
-    "personal": "one per client",
-    "released": "one for all clients",
-    "alone": "each client alone",
-    "non-private": "all clients together",
+    "personal": "per client",
+    "released": "one for all",
+    "alone": "client alone",
+    "non-private": "all together",
 }
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
 ADJACENCY = {"replace": "one record replaced", "add-remove": "one record added or removed"}
@@ -22,7 +21,7 @@ ADJACENCY = {"replace": "one record replaced", "add-remove": "one record added o
 def print_record(record: RunRecord, folder: object) -> None:
     """The final table, the guarantee, and where everything lies."""
     console = screen()
-    console.print(_table(record))
+    show(console, _table(record))
     if record.guarantee is not None:
         say(console, guarantee_line(record))
     say(console, record.sentence)
@@ -34,13 +33,7 @@ def print_record(record: RunRecord, folder: object) -> None:
 def _table(record: RunRecord) -> Table:
     """A row a model: on each client's own test records, and on all clients'."""
     title = f"{record.metric} on each client's own test records, and on all clients'"
-    table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True
-    )
-    table.add_column("model")
-    table.add_column("")
-    for heading in ("own mean", "own worst", "all mean", "all worst"):
-        table.add_column(heading, justify="right")
+    table = table_of(title, ["model", ""], ["own mean", "own worst", "all mean", "all worst"])
     for name, scores in record.scores.items():
         cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
         table.add_row(name, f"{LABELS[name]}, {_protection(record, name)}", *map(score, cells))

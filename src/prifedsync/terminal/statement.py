@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..accounting.statement import SHOWN_LEVELS, Statement, down, percent_up, up
-from .lines import say, screen, table_of, warn
+from .lines import say, screen, show, table_of, warn
 
 TITLE = "How much one record of this client leaks, to anyone"
 ALWAYS = "takes part in every round"
@@ -20,7 +20,7 @@ BY_CHANCE = (
 def print_statement(statement: Statement) -> None:
     """The table, the same in one sentence, what the paper would print, and warnings."""
     console = screen()
-    console.print(_table(statement))
+    show(console, _table(statement))
     if statement.worst_case != statement.honest:
         say(console, BY_CHANCE)
     say(console, statement.sentence())
