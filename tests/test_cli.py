@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from prifedsync import cli
+from prifedsync.cli.rules import about
 from prifedsync.config import ClientConfig, load
 from prifedsync.planning import rule_of
 from prifedsync.rules import RULES, Numbers
 from prifedsync.rules.fields import fields_read
+from prifedsync.terminal import print_rules
 
 ROW = ["--records", "600", "--batch", "16", "--local-steps", "38", "--rounds", "93"]
 
@@ -97,13 +98,19 @@ REFUSED = {
     "unknown sampling": (["account", *ROW, "--noise-multiplier", "2", "--sampling", "shuffled"], "shuffled"),
     "delta of one": (["account", *ROW, "--noise-multiplier", "2", "--delta", "1"], "delta = 1.0"),
     "one client colluding": (["account", *ROW, "--noise-multiplier", "2", "--clients", "1"], "clients = 1"),
-    "no target": (["plan", *ROW], "target = 0"),
-    "two targets": (["plan", *ROW, "--target-mu", "1", "--target-epsilon", "1"], "target = 2"),
+    "no target": (["plan", *ROW], "target is missing; give exactly one of --target-epsilon"),
+    "two targets": (["plan", *ROW, "--target-mu", "1", "--target-epsilon", "1"],
+                    "target_epsilon = 1.0 cannot be combined with target_mu = 1.0; give exactly one"),
     "negative target": (["plan", *ROW, "--target-mu", "-1"], "target_mu = -1.0"),
-    "no rounds": (["plan", "--records", "600", "--batch", "16", "--target-mu", "1"], "rounds"),
-    "noise needed": (["plan", *ROW, "--target-mu", "1", "--solve", "batch"], "noise_multiplier"),
+    "no rounds": (["plan", "--records", "600", "--batch", "16", "--target-mu", "1"],
+                  "rounds must be given where --solve is noise; add --rounds"),
+    "noise needed": (["plan", *ROW, "--target-mu", "1", "--solve", "batch"],
+                     "noise_multiplier must be given where --solve is batch; add --noise-multiplier"),
     "no such file": (["plan", "--sizes", "none.csv", "--batch", "4", "--rounds", "3", "--target-mu", "1"], "sizes = none"),
-    "records and sizes": (["plan", *ROW, "--sizes", "nowhere.csv", "--target-mu", "1"], "records = 600"),
+    "records and sizes": (["plan", *ROW, "--sizes", "nowhere.csv", "--target-mu", "1"],
+                          "records = 600 cannot be combined with sizes = nowhere.csv; give only one of the two"),
+    "neither records nor sizes": (["plan", "--batch", "2", "--rounds", "3", "--target-mu", "1"],
+                                  "records is missing; give --records for one client, or --sizes for several"),
     "picture of no kind": (["curve", *ROW, "--noise-multiplier", "2", "--out", "curve.bmp"], "out = curve.bmp"),
     "picture nowhere": (["curve", *ROW, "--noise-multiplier", "2", "--out", "no/where.png"], "out = no/where.png"),
     "unknown command": (["acount"], "acount"),
@@ -199,14 +206,15 @@ def test_the_table_of_rules_from_a_shell():
 def test_the_table_of_rules_is_whole_at_every_width(width, monkeypatch, capsys):
     """Between words where there is room; a narrow window folds words, and loses no letter."""
     monkeypatch.setenv("COLUMNS", str(width))
-    cli._print_rules(RULES)
+    print_rules([about(kind) for kind in RULES.values()])
     printed = capsys.readouterr().out
     expected = [[rule.name, rule.server_sends, rule.client_does, rule.leaves, rule.cost] for rule in RULES.values()]
     found = rows_of(printed)
     if width < 80:
         expected, found = ([["".join(cell.split()) for cell in row] for row in rows] for rows in (expected, found))
     assert found == expected
-    assert all(len(line) <= width + line.count("\u0303") for line in printed.splitlines())  # the tilde takes no room
+    table = printed.partition("└")[0].splitlines()
+    assert all(len(line) <= width + line.count("\u0303") for line in table)  # the tilde takes no room
 
 
 def test_rules_for_programs():

@@ -60,9 +60,7 @@ def test_the_table_shows_twenty_clients_and_the_rest_in_words():
     assert "30 clients with 2,400 training records: least 80, median 80, most 80" in text
     seen = sum(count > 0 for client in found["clients"] for count in client["labels"].values()) / 30
     assert f"a client has {seen:.1f} of 10 labels on average" in text
-    assert (
-        f"up to {found['copies']} clients hold one and the same record; one held by c clients leaks through all c" in text
-    )
+    assert f"up to {found['copies']} clients hold one and the same record; a record held by c clients leaks" in text
     assert "add --out partition.png" in text
     assert "no guarantee" not in text
 
@@ -87,7 +85,7 @@ def test_without_copies_nothing_is_said_of_them():
 
 def test_your_own_records_are_counted_with_a_warning(tmp_path):
     text = said(own_data(tmp_path))
-    assert "these are true counts of your records, without noise: no guarantee covers them" in text
+    assert "these are exact counts of your records, without noise: no guarantee covers them" in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip().startswith(("north", "so"))}
     assert rows == {"north": ["30", "0", "10", "20"], "so[u]th": ["10", "0", "10", "·"]}
     found = json.loads(said(own_data(tmp_path), "--json"))

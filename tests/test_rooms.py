@@ -50,7 +50,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
     "opacus": {"bench"},
     "pooch": {"data"},
     "typer": {"cli"},
-    "rich": {"cli", "terminal", "experiments"},
+    "rich": {"terminal"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
 

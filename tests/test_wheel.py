@@ -30,8 +30,8 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_the_package_and_its_types(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for needed in ("prifedsync/py.typed", "prifedsync/cli.py", "prifedsync/fdp/law.py", "prifedsync/accounting/plan.py"):
-        assert needed in names
+    for needed in ("py.typed", "cli/train.py", "terminal/view.py", "fdp/law.py", "accounting/plan.py"):
+        assert f"prifedsync/{needed}" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith("tests") for name in names)
 

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 import prifedsync
-from prifedsync import run, terminal
+from prifedsync import run
 from prifedsync.accounting import NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import Statement
 from prifedsync.config import from_mapping
 from prifedsync.local import CLIP_MARGIN, SeededDraws
 from prifedsync.record import Guarantees, plan_as_json
 from prifedsync.rules import Server
-from prifedsync.terminal import View, print_record
+from prifedsync.terminal import View, print_record, view
 
 from ..engines.settings import answer
 
@@ -302,10 +302,10 @@ def test_no_client_has_spent_more_than_the_progress_says():
 
 def test_no_client_has_spent_more_than_the_progress_line_says(monkeypatch, capsys):
     """The same, read from the lines that are printed."""
-    monkeypatch.setattr(terminal, "PLAIN_EVERY", 0.0)
-    monkeypatch.setattr(terminal, "EPSILON_SHARE", math.inf, raising=False)
-    with View(quiet=False) as view:
-        followed(view)
+    monkeypatch.setattr(view, "PLAIN_EVERY", 0.0)
+    monkeypatch.setattr(view, "EPSILON_SHARE", math.inf)
+    with View(quiet=False) as watch:
+        followed(watch)
     lines = re.findall(r"round (\d+) of \d+, .*?ε ([\d.]+) of ([\d.]+)", capsys.readouterr().err)
     assert [int(line[0]) for line in lines] == list(range(1, ROUNDS + 1))
     for round, so_far, planned in (lines[0], lines[1], lines[9], lines[-1]):
@@ -344,13 +344,13 @@ class Slow:
 def test_many_different_clients_do_not_hold_up_training(monkeypatch, capsys):
     """Let a bound on ε take as long as a round: bounds get 5 % of the time, and the line says of which round they are."""
     clock = Clock()
-    monkeypatch.setattr(terminal, "time", clock)
-    view = View(quiet=False)
+    monkeypatch.setattr(view, "time", clock)
+    watch = View(quiet=False)
     spending = Slow(clock, takes=10.0)
     for round in range(1, 101):
         for _ in range(10):
             clock.now += 1.0
-        view(run.RoundDone("private", round, 100, 1, None, None, 10.0, spending, False))
+        watch(run.RoundDone("private", round, 100, 1, None, None, 10.0, spending, False))
     assert 0 < spending.spent <= 0.05 * clock.now
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 100

@@ -8,11 +8,11 @@ import pytest
 
 from prifedsync.accounting import NoisySteps, PrivacyPlan, Sampling
 from prifedsync.experiments.declared import Experiment
-from prifedsync.experiments.pages import CERTIFIED, certified_cells, markdown, reached_cells
+from prifedsync.experiments.pages import CERTIFIED, certified_cells, markdown, reached_cells, summary
 from prifedsync.experiments.running import Run, Runs
 from prifedsync.experiments.tables import STOPPED, TOLERANCE, Asked, Pair, assembled, run
 from prifedsync.record import plan_as_json
-from prifedsync.terminal import print_table
+from prifedsync.terminal import print_tables
 from prifedsync.values import BadValue
 
 from .settings import QUICK, write_mnist
@@ -171,7 +171,7 @@ def test_numbers_stay_whole_on_a_narrow_terminal(capsys, monkeypatch):
     pairs = [Pair(at, made_up([0.1] * (n - 1) + [0.9], None, plan_of()), None) for at, n in enumerate(rounds)]
     pairs[1] = replace(pairs[1], twin=made_up([0.98] * 200))
     table = few(pairs, replace(FEW, seeds=(0, 1, 2)))
-    print_table(table, "page")
+    print_tables(summary(table), table.get("sentence"), "page")
     printed = Counter(capsys.readouterr().out.replace(",", " ").split())
     (reached,), (certified,) = reached_cells(table), certified_cells(table, "planned")
     assert not Counter(" ".join([*reached[:-1], *certified]).replace(",", " ").split()) - printed

@@ -67,6 +67,20 @@ def _upper(bound: Mapping[str, float | None]) -> str:
     return "∞" if bound["upper"] is None else up(bound["upper"], 4)
 
 
+def summary(table: Mapping[str, Any]) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+    """The rows that were run in two short tables for a terminal, each as a title, headings and cells."""
+    ran = dict(table, rows=[row for row in table["rows"] if row["runs"]])
+    reached = [row[:-1] for row in reached_cells(ran)]  # what the central limit theorem says is on the page
+    planned = "At the rounds planned: what is certified, beside what the paper prints (a limit, no bound)"
+    copies = max((row["copies"] for row in ran["rows"]), default=1)
+    if copies > 1:
+        planned += f", for a record that up to {copies} clients hold"
+    return [
+        (f"{table['title']}: rounds until {table['target']:.0%}", HEADINGS[:-1], reached),
+        (planned, CERTIFIED, certified_cells(ran, "planned")),
+    ]
+
+
 def write(table: Mapping[str, Any], command: str, folder: Path) -> None:
     """The table for programs, and as a page."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -30,8 +30,7 @@ from ..metrics import METRICS, Metric, metric_of
 from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, jobs_of, participation_of, rule_of, with_given_rule
 from ..record import Score
 from ..rules import Rule
-from ..server import Aggregator
-from ..values import BadValue
+from ..values import NOT_GIVEN, BadValue
 
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
 INSPECTED = 4  # records that a model is inspected with
@@ -203,7 +202,8 @@ def _held(config: Config, clients: Federation | Mapping[str, tuple[Any, ...]] | 
     if clients is not None:
         return data.given(clients, config.data, config.seed)
     if config.data.source == GIVEN:
-        raise BadValue("clients", "nothing", "must be given again: this run's records came from Python")
+        broken = "must be given again, because this run's records came from Python"
+        raise BadValue("clients", NOT_GIVEN, broken, "pass clients= as in the first call")
     return data.load(config.data, config.seed)
 
 

@@ -1,0 +1,5 @@
+"""`python -m prifedsync.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,32 @@
+"""What people read: progress while something works, tables when it is over. The only room that knows rich.
+
+Tables are made of plain values: records, statements, and what `--json` prints. Every privacy number is on its safe side.
+"""
+
+from .audit import print_audit
+from .bench import print_bench
+from .lines import print_warnings
+from .paper import print_tables
+from .partition import print_partition
+from .plan import print_answers
+from .record import print_record
+from .rules import print_rules
+from .showing import in_notebook, shown
+from .statement import print_statement
+from .view import View, tracked
+
+__all__ = [
+    "View",
+    "in_notebook",
+    "print_answers",
+    "print_audit",
+    "print_bench",
+    "print_partition",
+    "print_record",
+    "print_rules",
+    "print_statement",
+    "print_tables",
+    "print_warnings",
+    "shown",
+    "tracked",
+]

@@ -1,0 +1,68 @@
+"""The end of `train`: how good the models are, what they cost in privacy, and where everything lies."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from ..accounting.statement import up
+from ..record import KEPT, RunRecord
+from .lines import say, say_place, screen, show, table_of, warn
+
+LABELS = {
+    "personal": "per client",
+    "released": "one for all",
+    "alone": "client alone",
+    "non-private": "all together",
+}
+PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
+ADJACENCY = {"replace": "one record replaced", "add-remove": "one record added or removed"}
+
+
+def print_record(record: RunRecord, folder: object) -> None:
+    """The final table, the guarantee, and where everything lies."""
+    console = screen()
+    show(console, _table(record))
+    if record.guarantee is not None:
+        say(console, guarantee_line(record))
+    say(console, record.sentence)
+    warn(console, record.warnings)
+    if folder is not None:
+        say_place(console, f"run folder: {folder}")
+
+
+def _table(record: RunRecord) -> Table:
+    """A row a model: on each client's own test records, and on all clients'."""
+    title = f"{record.metric} on each client's own test records, and on all clients'"
+    table = table_of(title, ["model", ""], ["own mean", "own worst", "all mean", "all worst"])
+    for name, scores in record.scores.items():
+        cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
+        table.add_row(name, f"{LABELS[name]}, {_protection(record, name)}", *map(score, cells))
+    return table
+
+
+def _protection(record: RunRecord, name: str) -> str:
+    if name == "personal" and KEPT in record.personal_models:
+        return "kept"
+    return "private" if record.guarantee and name in PRIVATE else "not private"
+
+
+def guarantee_line(record: RunRecord) -> str:
+    """The largest ε and the largest μ of any client, on their safe sides."""
+    stated = record.guarantee
+    assert stated is not None
+    epsilon = stated["epsilon"]["upper"]
+    others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
+    text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
+    if others_choose != epsilon:
+        text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
+    text += f", adjacency: {ADJACENCY[stated['neighbours']]}"
+    seeded = record.config["privacy"]["randomness"] == "seeded"
+    return f"{text} (a simulation)" if seeded else text
+
+
+def _up(value: float | None) -> str:
+    return "∞" if value is None else up(value)
+
+
+def score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
