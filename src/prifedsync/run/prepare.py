@@ -30,6 +30,7 @@ from ..metrics import METRICS, Metric, metric_of
 from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, jobs_of, participation_of, rule_of, with_given_rule
 from ..record import Score
 from ..rules import Rule
+from ..server import Aggregator
 from ..values import NOT_GIVEN, BadValue
 
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
