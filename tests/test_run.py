@@ -66,13 +66,13 @@ def test_a_target_is_met_by_every_client_and_on_the_safe_side():
 
 
 def test_a_count_that_disagrees_with_the_plan_voids_the_guarantee(monkeypatch):
-    honest = Vectorised.gradient
+    honest = Vectorised.gradients
 
-    def once_more(self, round, step, group, weights, part="upload"):
-        honest(self, round, step, group, weights)
-        return honest(self, round, step, group, weights)
+    def once_more(self, round, step, clients, weights, part="upload"):
+        honest(self, round, step, clients, weights)
+        return honest(self, round, step, clients, weights)
 
-    monkeypatch.setattr(Vectorised, "gradient", once_more)
+    monkeypatch.setattr(Vectorised, "gradients", once_more)
     with pytest.raises(RuntimeError, match="no guarantee can be stated"):
         run.train(CARRYING)
 

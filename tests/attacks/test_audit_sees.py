@@ -25,11 +25,12 @@ from prifedsync.audit.output import check_carried
 from prifedsync.audit.stack import check_stack
 from prifedsync.audit.subject import Subject
 from prifedsync.config import load
-from prifedsync.engines import Reference, Vectorised, device, vectorised
+from prifedsync.engines import Reference, Vectorised
 from prifedsync.fdp import Neighbours
 from prifedsync.fdp.constructors import LEAST_NOISE
-from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, losses
+from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, host, losses
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.local.device import stack as device
 from prifedsync.local.device import streams
 from prifedsync.run.checkpoint import Checkpoint
 
@@ -231,13 +232,15 @@ class Otherwise(Vectorised):
     def otherwise(self, job, first):
         raise NotImplementedError
 
-    def under(self, method, group, *given):
-        planned = self.jobs
-        self.jobs = tuple(self.otherwise(job, planned[group[0]]) for job in planned)
+    def under(self, method, round, step, clients, *given):
+        planned = [client.job for client in clients]
+        for client, job in zip(clients, planned, strict=True):
+            client.job = self.otherwise(job, planned[0])
         try:
-            return method(*given)
+            return method(round, step, clients, *given)
         finally:
-            self.jobs = planned
+            for client, job in zip(clients, planned, strict=True):
+                client.job = job
 
 
 class FirstScale(Otherwise):
@@ -245,16 +248,16 @@ class FirstScale(Otherwise):
         scale = first.noisy.noise_multiplier * first.noisy.clip_norm
         return replace(job, plan=job.plan.changed(noise_multiplier=scale / job.noisy.clip_norm))
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        return self.under(super().gradient, group, round, step, group, weights, part)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        return self.under(super().gradients, round, step, clients, weights, part)
 
 
 class FirstClip(Otherwise):
     def otherwise(self, job, first):
         return replace(job, plan=job.plan.changed(clip_norm=first.noisy.clip_norm))
 
-    def batch_sums(self, round, step, group, weights, part="upload"):
-        return self.under(super().batch_sums, group, round, step, group, weights, part)
+    def batch_sums(self, round, step, clients, weights, part="upload"):
+        return self.under(super().batch_sums, round, step, clients, weights, part)
 
 
 class FirstRate(FirstClip):
@@ -288,33 +291,40 @@ def test_the_first_clients_numbers_for_the_whole_stack_of_a_device(monkeypatch, 
 class KeptLikeUpload(Vectorised):
     """Kept steps are numbered from zero again: they have the upload's noise and batches."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        first = self.jobs[group[0]].upload.steps if part == "kept" else 0
-        return super().gradient(round, step - first, group, weights, part)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        first = clients[0].job.upload.steps if part == "kept" else 0
+        return super().gradients(round, step - first, clients, weights, part)
 
 
 class KeptOnUploadsBatches(Vectorised):
-    def batch_sums(self, round, step, group, weights, part="upload"):
-        first = self.jobs[group[0]].upload.steps if part == "kept" else 0
-        return super().batch_sums(round, step - first, group, weights, part)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        first = clients[0].job.upload.steps if part == "kept" else 0
+        right = self._program(clients, part)
+        sums = host.batch_sums(
+            self.net, self.records, right, round, step - first, clients, weights, clients[0].job.phase(part)
+        )
+        noisy = torch.stack([host.noised(c, round, step, row) for c, row in zip(clients, sums, strict=True)])
+        expected = torch.tensor([expected_size(client.job.steps) for client in clients])
+        return (noisy / expected.unsqueeze(1)).to(weights.dtype)
 
 
 class KeptUnnoised(Vectorised):
     """Draws and counts the noise of kept steps, and leaves it out."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        noised = super().gradient(round, step, group, weights, part)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        noised = super().gradients(round, step, clients, weights, part)
         if part == "upload":
             return noised
-        expected = torch.tensor([expected_size(self.jobs[i].steps) for i in group])
-        return (self.batch_sums(round, step, group, weights, part) / expected.unsqueeze(1)).to(weights.dtype)
+        expected = torch.tensor([expected_size(client.job.steps) for client in clients])
+        return (self.batch_sums(round, step, clients, weights, part) / expected.unsqueeze(1)).to(weights.dtype)
 
 
 class KeptUncounted(Vectorised):
-    def _train_kept(self, round, group, helper):
-        before = list(self.queries)
-        super()._train_kept(round, group, helper)
-        self.queries = before
+    def _keep(self, round, group, helper):
+        before = [client.queries for client in group]
+        super()._keep(round, group, helper)
+        for client, queries in zip(group, before, strict=True):
+            client.queries = queries
 
 
 @pytest.mark.parametrize("engine", [KeptLikeUpload, KeptOnUploadsBatches, KeptUnnoised, KeptUncounted])
@@ -351,15 +361,16 @@ def test_kept_steps_of_a_device_with_the_uploads_noise(monkeypatch):
 class CarriesUnnoised(Vectorised):
     """Sends the noised model, and goes on from the one without noise."""
 
-    def _perturbed(self, round, group, start, upload):
-        self.bare = upload
-        return super()._perturbed(round, group, start, upload)
+    def take_steps(self, round, clients, *given):
+        self.bare = super().take_steps(round, clients, *given)
+        return self.bare
 
-    def _train_group(self, round, group, *given):
-        found = super()._train_group(round, group, *given)
-        states = self._states(group)
-        states[0] = self.bare
-        self.store.scatter(group, list(states))
+    def _upload(self, round, group, helper):
+        found = super()._upload(round, group, helper)
+        places = [client.index for client in group]
+        states = self.store.gather(places).clone()
+        states[0] = self.bare.weights
+        self.store.scatter(places, list(states))
         return found
 
 
@@ -372,28 +383,18 @@ def test_a_model_without_noise_carried_on_after_output_perturbation(mechanism):
 class NoiseFalls(Vectorised):
     """Noise follows the learning rate's schedule."""
 
-    def falling(self, group, method, *given):
-        planned = self.jobs
-        if not planned[group[0]].plan:
-            return method(*given)
-        falls = {i: planned[i].optimiser.schedule.at(self.taken[i] - 1) for i in group}
-        jobs = list(planned)
-        for i in group:
-            less = max(LEAST_NOISE, falls[i] * planned[i].plan.mechanism.noise_multiplier)
-            jobs[i] = replace(planned[i], plan=planned[i].plan.changed(noise_multiplier=less))
-        self.jobs = tuple(jobs)
+    def _upload(self, round, group, helper):
+        planned = [client.job for client in group]
+        for client in group:
+            mechanism = client.job.plan.mechanism
+            falls = client.job.optimiser.schedule.at(client.taken - 1)
+            less = max(LEAST_NOISE, falls * mechanism.noise_multiplier)
+            client.job = replace(client.job, plan=client.job.plan.changed(noise_multiplier=less))
         try:
-            return method(*given)
+            return super()._upload(round, group, helper)
         finally:
-            self.jobs = planned
-
-    def gradient(self, round, step, group, weights, part="upload"):
-        return self.falling(group, super().gradient, round, step, group, weights, part)
-
-    def _perturbed(self, round, group, start, upload):
-        if not self.jobs[group[0]].output:
-            return upload
-        return self.falling(group, super()._perturbed, round, group, start, upload)
+            for client, job in zip(group, planned, strict=True):
+                client.job = job
 
 
 @pytest.mark.parametrize("mechanism", [POISSON, *OUTPUTS], ids=["steps", "gaussian", "laplace"])
@@ -408,7 +409,7 @@ def test_noise_that_falls_with_the_learning_rate(mechanism):
 def test_the_batch_rate_from_the_real_count(monkeypatch):
     """Under add/remove the rate tells how many records there are."""
     real = lambda steps, present, *rest: choose(replace(steps, records=present), present, *rest)  # noqa: E731
-    monkeypatch.setattr(vectorised, "choose", real)
+    monkeypatch.setattr(host, "choose", real)
     assert failed(check_batches) == {"large batches"}
 
 
@@ -416,8 +417,8 @@ def test_the_batch_rate_from_the_real_count_on_a_device(monkeypatch):
     """The same on a GPU."""
     right = device.choose
 
-    def real(manner, terms, keys):
-        return right(manner, terms._replace(rates=terms.wanted / terms.sizes), keys)
+    def real(spec, terms, keys):
+        return right(spec, terms._replace(rates=terms.wanted / terms.sizes), keys)
 
     monkeypatch.setattr(device, "choose", real)
     assert failed(check_batches, engine=OnDevice) == {"large batches"}
@@ -426,7 +427,7 @@ def test_the_batch_rate_from_the_real_count_on_a_device(monkeypatch):
 def test_records_beyond_three_times_the_batch_dropped(monkeypatch):
     """Whether a record counts depends on how many others were drawn."""
     cut = lambda steps, *rest: choose(steps, *rest)[: 3 * expected_size(steps)]  # noqa: E731
-    monkeypatch.setattr(vectorised, "choose", cut)
+    monkeypatch.setattr(host, "choose", cut)
     assert failed(check_batches) == {"large batches"}
 
 
@@ -434,9 +435,9 @@ def test_records_beyond_three_times_the_batch_dropped_on_a_device(monkeypatch):
     """The same on a GPU."""
     right = device.choose
 
-    def cut(manner, terms, keys):
-        found = right(manner, terms, keys)
-        found.valid[..., 3 * manner.batch :] = False
+    def cut(spec, terms, keys):
+        found = right(spec, terms, keys)
+        found.valid[..., 3 * spec.batch :] = False
         return found
 
     monkeypatch.setattr(device, "choose", cut)
@@ -521,15 +522,15 @@ def test_a_coin_that_falls_too_often(monkeypatch, sometimes):
 class ByCounts(Vectorised):
     """Losses are weighted by how often a client has their label."""
 
-    def batch_sums(self, round, step, group, weights, part="upload"):
+    def batch_sums(self, round, step, clients, weights, part="upload"):
         rows = []
-        for c, i in enumerate(group):
-            here = slice(int(self.offsets[i]), int(self.offsets[i]) + self.sizes[i])
-            x, y = self.x[here], self.y[here]
+        for c, client in enumerate(clients):
+            here = slice(client.offset, client.offset + client.records)
+            x, y = self.records.x[here], self.records.y[here]
             total = weights.new_zeros(self.net.count, dtype=torch.float64)
             for own, label in zip(x.split(1), y.split(1), strict=True):
                 gradient = self.net.one_record(weights[c], own, label, {}).double() / (y == label).sum()
-                total += gradient * torch.clamp(self.jobs[i].noisy.clip_norm / gradient.norm(), max=1.0)
+                total += gradient * torch.clamp(client.job.noisy.clip_norm / gradient.norm(), max=1.0)
             rows.append(total)
         return torch.stack(rows)
 

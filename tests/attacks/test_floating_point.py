@@ -82,7 +82,7 @@ def job(client, records, clip, neighbours, batch="full"):
 def sums_of(engine, net, jobs, data, draws=None, weights=None):
     cohort = engine(net, jobs, data, FedAvg(), draws or Chosen())
     start = net.initial() if weights is None else weights
-    return cohort.batch_sums(0, 0, list(range(len(jobs))), start.expand(len(jobs), -1).clone())
+    return cohort.batch_sums(0, 0, cohort.clients, start.expand(len(jobs), -1).clone())
 
 
 def with_zero_record(x, y, at):
@@ -328,9 +328,9 @@ def test_another_client_s_number_of_records_under_output_perturbation(dtype):
                 for name, size in sizes.items()
             ]  # fmt: skip
             cohort = Vectorised(net, jobs, [crafted, (x[:count], y[:count])], FedAvg(), Chosen())
-            groups = cohort.groups([0, 1])
-            assert [0] in groups
-            seen.append(cohort.batch_sums(0, 0, [0], net.initial()[None]))
+            groups = cohort.groups(cohort.clients)
+            assert cohort.clients[:1] in groups
+            seen.append(cohort.batch_sums(0, 0, cohort.clients[:1], net.initial()[None]))
         assert torch.equal(seen[0], seen[1])
 
 

@@ -248,7 +248,7 @@ def test_somebody_who_guesses_is_not_right_more_often_than_the_sentence_says(rec
     cohort = prepared.cohort(draws)
     start = Server(cohort.start)
     seen = []
-    for server, uploads in run.synchronised(prepared, cohort, cohort.coins, start):
+    for server, uploads in run.synchronised(prepared, prepared.aggregator(), cohort, start):
         moved = torch.stack([answer(uploads, i).row for i in range(TRIALS)])[:, 0] - start.weights[0]
         seen.append(moved.double() * 16 / RATE)  # the noisy sum itself: a step is the sum over the batch times the rate
         start = server

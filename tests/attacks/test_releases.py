@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 import prifedsync
 from prifedsync import files, run
-from prifedsync.engines import Vectorised, vectorised
+from prifedsync.engines import Vectorised
+from prifedsync.local import host
 from prifedsync.rules import LocalOnly, Noised, Unprotected
 from prifedsync.run import RoundDone, recording, training
 
@@ -137,7 +138,7 @@ def test_a_run_writes_nothing_that_is_not_on_the_list(kind, tmp_path):
 
 def test_the_realised_batch_size_in_the_log(tmp_path, monkeypatch):
     """Given its size, a Poisson batch is one of fixed size: the amplification is another."""
-    choose = vectorised.choose
+    choose = host.choose
     append = files.RoundLog.append
     sizes = []
 
@@ -149,7 +150,7 @@ def test_the_realised_batch_size_in_the_log(tmp_path, monkeypatch):
     def with_size(self, line):
         append(self, line | {"batch": sizes[-1]})
 
-    monkeypatch.setattr(vectorised, "choose", noting)
+    monkeypatch.setattr(host, "choose", noting)
     monkeypatch.setattr(files.RoundLog, "append", with_size)
     assert "lines" in differences("noisy steps", tmp_path)
 

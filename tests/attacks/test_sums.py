@@ -9,9 +9,10 @@ import prifedsync
 from prifedsync import run
 from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan
 from prifedsync.audit.subject import sums
-from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
-from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, SystemDraws, losses
+from prifedsync.engines import Performance, Reference, Vectorised
+from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, SystemDraws, host, losses
 from prifedsync.local.batches import choose, expected_size
+from prifedsync.local.device import stack as device
 from prifedsync.local.device import streams
 from prifedsync.rules import FedAvg
 
@@ -85,14 +86,14 @@ def test_records_beyond_three_times_the_batch_dropped(monkeypatch):
     whole = by_hand(model(), X, Y, CLIP)
     right = device.choose
 
-    def cut_on_device(manner, terms, keys):
-        found = right(manner, terms, keys)
-        found.valid[..., 3 * manner.batch :] = False
+    def cut_on_device(spec, terms, keys):
+        found = right(spec, terms, keys)
+        found.valid[..., 3 * spec.batch :] = False
         return found
 
     all_drawn(monkeypatch)
     cut = lambda steps, *rest: choose(steps, *rest)[: 3 * expected_size(steps)]  # noqa: E731
-    monkeypatch.setattr(vectorised, "choose", cut)
+    monkeypatch.setattr(host, "choose", cut)
     monkeypatch.setattr(device, "choose", cut_on_device)
     for engine in (Vectorised, OnDevice):
         assert float((summed(engine) - whole).norm(dim=1).min()) > CLIP

@@ -7,9 +7,11 @@ from torch import nn
 from prifedsync.accounting import NoisySteps
 from prifedsync.audit import batches, noise, release
 from prifedsync.audit.subject import Subject
-from prifedsync.engines import Vectorised, device
+from prifedsync.engines import Vectorised
 from prifedsync.fdp import Neighbours
 from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, losses
+from prifedsync.local import noise as adding
+from prifedsync.local.device import stack as device
 from prifedsync.local.device import streams
 
 PLAN = NoisySteps(noise_multiplier=1.2, records=40, batch=10, local_steps=3, clip_margin=CLIP_MARGIN)
@@ -41,17 +43,17 @@ def test_a_right_engine_passes(subject):
 
 @pytest.mark.parametrize("factor", [0, 2 / 3, 1.5])
 def test_noise_of_another_scale_shows(subject, factor, monkeypatch):
-    right = streams.add_normals
+    right = adding.add_normals
     wrong = lambda parts, made, out: right(parts, made._replace(scale=made.scale * factor), out)  # noqa: E731
-    monkeypatch.setattr(streams, "add_normals", wrong)
+    monkeypatch.setattr(adding, "add_normals", wrong)
     found = failed(*noise.check_noise(subject, 4000), release.check_count(subject))
     assert {"noise scale", "count"} <= found
 
 
 def test_the_same_noise_in_every_step_shows(subject, monkeypatch):
-    right = streams.add_normals
+    right = adding.add_normals
     wrong = lambda parts, made, out: right(parts, made._replace(step=made.step * 0), out)  # noqa: E731
-    monkeypatch.setattr(streams, "add_normals", wrong)
+    monkeypatch.setattr(adding, "add_normals", wrong)
     assert "count" in failed(release.check_count(subject))
 
 
@@ -72,8 +74,8 @@ def test_one_query_too_few_shows(subject, monkeypatch):
 def test_batches_at_another_rate_show(subject, monkeypatch):
     right = device.choose
 
-    def wrong(manner, terms, keys):
-        return right(manner, terms._replace(rates=terms.rates * 1.4), keys)
+    def wrong(spec, terms, keys):
+        return right(spec, terms._replace(rates=terms.rates * 1.4), keys)
 
     monkeypatch.setattr(device, "choose", wrong)
     assert failed(*batches.check_batches(subject))

@@ -22,11 +22,11 @@ from prifedsync.audit.release import check_count, check_optimiser, check_padding
 from prifedsync.audit.sensitivity import check_sensitivity
 from prifedsync.audit.subject import Subject
 from prifedsync.config import load
-from prifedsync.engines import Reference, Vectorised, vectorised
+from prifedsync.engines import Reference, Vectorised
 from prifedsync.fdp import Neighbours
-from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, losses, noise, perturbation
+from prifedsync.local import CLIP_MARGIN, Key, Net, Optimiser, Schedule, host, losses, noise, perturbation
 from prifedsync.local.augment import crop_flip
-from prifedsync.local.batches import choose
+from prifedsync.local.batches import choose, expected_size
 from prifedsync.local.draws import SystemDraws
 from prifedsync.local.net import per_sample
 from prifedsync.values import BadValue
@@ -325,21 +325,21 @@ def test_a_broken_record_passing_through(monkeypatch):
 
 
 def test_padding_that_counts(monkeypatch):
-    padded = vectorised._padded
+    padded = host._padded
 
     def all_valid(picked, offsets, width):
         places, valid = padded(picked, offsets, width)
         return places, torch.ones_like(valid)
 
-    monkeypatch.setattr(vectorised, "_padded", all_valid)
+    monkeypatch.setattr(host, "_padded", all_valid)
     assert "padding" in audit().failed
 
 
 class AllAlike(Vectorised):
     """Stacks clients who clip records with clients who do not."""
 
-    def groups(self, chosen):
-        return [list(chosen)]
+    def groups(self, clients):
+        return [list(clients)]
 
 
 def test_a_stack_where_the_first_client_decides_for_all():
@@ -361,7 +361,7 @@ def test_one_entry_without_noise(monkeypatch):
 
     def but_the_last(total, *rest):
         noised = right(total, *rest)
-        noised[-1] = total[-1]
+        noised.value[-1] = total[-1]
         return noised
 
     monkeypatch.setattr(noise, "gaussian", but_the_last)
@@ -377,17 +377,17 @@ def test_a_missing_tail(monkeypatch):
 class Unnoised(Vectorised):
     """Draws and counts noise, and hands the optimiser the sum without it."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        super().gradient(round, step, group, weights)
-        return (self.batch_sums(round, step, group, weights) / 2).to(weights.dtype)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        super().gradients(round, step, clients, weights, part)
+        return (self.batch_sums(round, step, clients, weights, part) / 2).to(weights.dtype)
 
 
 class UnnoisedAdam(Unnoised):
     """Where steps are plain, all is well."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        plain = self.jobs[group[0]].optimiser.name == "sgd"
-        return (Vectorised if plain else Unnoised).gradient(self, round, step, group, weights)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        plain = clients[0].job.optimiser.name == "sgd"
+        return (Vectorised if plain else Unnoised).gradients(self, round, step, clients, weights, part)
 
 
 def test_an_optimiser_fed_without_noise():
@@ -405,12 +405,12 @@ def test_only_one_optimiser_fed_without_noise(optimiser):
 class NoisyAtFirst(Vectorised):
     """Noise in the first step of a round only."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        noised = super().gradient(round, step, group, weights)
+    def gradients(self, round, step, clients, weights, part="upload"):
+        noised = super().gradients(round, step, clients, weights, part)
         if step == 0:
             return noised
-        expected = torch.tensor([vectorised.expected_size(self.jobs[i].steps) for i in group])
-        return (self.batch_sums(round, step, group, weights) / expected.unsqueeze(1)).to(weights.dtype)
+        expected = torch.tensor([expected_size(client.job.steps) for client in clients])
+        return (self.batch_sums(round, step, clients, weights, part) / expected.unsqueeze(1)).to(weights.dtype)
 
 
 def test_noise_in_the_first_step_only():
@@ -422,15 +422,15 @@ def test_two_clients_with_one_noise_stream(monkeypatch):
     def shared(client, round, step, purpose):
         return Key("anybody" if purpose == "noise" else client, round, step, purpose)
 
-    monkeypatch.setattr(vectorised, "Key", shared)
+    monkeypatch.setattr(host, "Key", shared)
     assert "independence" in audit().failed
 
 
 class ByPlace(Vectorised):
     """Noise that belongs to a place in the stack: two chunks share it."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        right, places = self.draws, {self.jobs[i].client: str(place) for place, i in enumerate(group)}
+    def gradients(self, round, step, clients, weights, part="upload"):
+        right, places = self.draws, {client.name: str(place) for place, client in enumerate(clients)}
 
         class Placed:
             uniform = right.uniform
@@ -441,11 +441,13 @@ class ByPlace(Vectorised):
             def bound(self, context):
                 return self
 
-        self.draws = Placed()
+        for client in clients:
+            client.source = Placed()
         try:
-            return super().gradient(round, step, group, weights)
+            return super().gradients(round, step, clients, weights, part)
         finally:
-            self.draws = right
+            for client in clients:
+                client.source = right
 
 
 def test_noise_by_place_in_a_stack():
@@ -457,7 +459,7 @@ def test_noise_used_again(monkeypatch, field):
     def repeated(client, round, step, purpose):
         return Key(client, round, step, purpose)._replace(**({field: 0} if purpose == "noise" else {}))
 
-    monkeypatch.setattr(vectorised, "Key", repeated)
+    monkeypatch.setattr(host, "Key", repeated)
     assert ("independence" if field == "round" else "noise scale") in failures(check_some_noise)
     assert failures(check_count)
 
@@ -466,12 +468,12 @@ def test_noise_used_again(monkeypatch, field):
 
 
 def test_fixed_batches_counted_as_poisson(monkeypatch):
-    monkeypatch.setattr(vectorised, "choose", lambda steps, *rest: choose(replace(steps, sampling=Sampling.FIXED), *rest))
+    monkeypatch.setattr(host, "choose", lambda steps, *rest: choose(replace(steps, sampling=Sampling.FIXED), *rest))
     assert audit().failed == ("batch sizes", "large batches")
 
 
 def test_poisson_batches_counted_as_fixed(monkeypatch):
-    monkeypatch.setattr(vectorised, "choose", lambda steps, *rest: choose(replace(steps, sampling=Sampling.POISSON), *rest))
+    monkeypatch.setattr(host, "choose", lambda steps, *rest: choose(replace(steps, sampling=Sampling.POISSON), *rest))
     assert failures(check_batches, mechanism=FIXED) == {"batch sizes"}
 
 
@@ -481,12 +483,12 @@ def test_a_batch_used_again(monkeypatch, given):
         here = {"client": client, "round": round, "step": step} | {given: {"client": "anybody"}.get(given, 0)}
         return choose(steps, present, here["client"], here["round"], here["step"], draws)
 
-    monkeypatch.setattr(vectorised, "choose", again)
+    monkeypatch.setattr(host, "choose", again)
     assert "batch choice" in failures(check_batches)
 
 
 def test_the_wrong_rate(monkeypatch):
-    monkeypatch.setattr(vectorised, "choose", lambda steps, *rest: choose(replace(steps, batch=2 * steps.batch), *rest)
+    monkeypatch.setattr(host, "choose", lambda steps, *rest: choose(replace(steps, batch=2 * steps.batch), *rest)
                         if steps.batch != "full" else choose(steps, *rest))  # fmt: skip
     assert "batch choice" in failures(check_batches, mechanism=replace(PLAN, batch=8))
 
@@ -494,12 +496,11 @@ def test_the_wrong_rate(monkeypatch):
 class RealSize(Vectorised):
     """Divides by the number of records that happen to be in the batch."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        found = super().gradient(round, step, group, weights)
-        for c, i in enumerate(group):
-            job = self.jobs[i]
-            picked = choose(job.steps, self.sizes[i], job.client, round, step, self.draws)
-            found[c] *= vectorised.expected_size(job.steps) / max(1, len(picked))
+    def gradients(self, round, step, clients, weights, part="upload"):
+        found = super().gradients(round, step, clients, weights, part)
+        for c, client in enumerate(clients):
+            picked = choose(client.job.steps, client.records, client.name, round, step, self.draws)
+            found[c] *= expected_size(client.job.steps) / max(1, len(picked))
         return found
 
 
@@ -510,10 +511,10 @@ def test_a_sum_divided_by_the_real_batch_size():
 class RealCount(Vectorised):
     """Divides by the number of records there are, which add/remove neighbours must not show."""
 
-    def gradient(self, round, step, group, weights, part="upload"):
-        found = super().gradient(round, step, group, weights)
-        for c, i in enumerate(group):
-            found[c] *= self.jobs[i].steps.records / self.sizes[i]
+    def gradients(self, round, step, clients, weights, part="upload"):
+        found = super().gradients(round, step, clients, weights, part)
+        for c, client in enumerate(clients):
+            found[c] *= client.job.steps.records / client.records
         return found
 
 
@@ -524,27 +525,29 @@ def test_a_sum_divided_by_the_real_number_of_records():
 class OneMore(Vectorised):
     """Takes a step more than the plan has."""
 
-    def _local(self, round, group, *rest):
-        planned = self.jobs
-        self.jobs = tuple(replace(job, plan=job.plan.changed(local_steps=job.noisy.local_steps + 1)) for job in planned)
+    def take_steps(self, round, clients, *rest):
+        planned = [client.job for client in clients]
+        for client, job in zip(clients, planned, strict=True):
+            client.job = replace(job, plan=job.plan.changed(local_steps=job.noisy.local_steps + 1))
         try:
-            return super()._local(round, group, *rest)
+            return super().take_steps(round, clients, *rest)
         finally:
-            self.jobs = planned
+            for client, job in zip(clients, planned, strict=True):
+                client.job = job
 
 
 class OneMoreUncounted(OneMore):
-    def _local(self, round, group, *rest):
-        found = super()._local(round, group, *rest)
-        for i in group:
-            self.queries[i] -= 1
+    def take_steps(self, round, clients, *rest):
+        found = super().take_steps(round, clients, *rest)
+        for client in clients:
+            client.queries -= 1
         return found
 
 
 class OneUncounted(Vectorised):
-    def _local(self, round, group, *rest):
-        found = super()._local(round, group, *rest)
-        self.queries[group[0]] -= 1
+    def take_steps(self, round, clients, *rest):
+        found = super().take_steps(round, clients, *rest)
+        clients[0].queries -= 1
         return found
 
 
@@ -560,9 +563,10 @@ def test_one_step_too_many_shows_in_the_whole():
 class NeverSpent(Vectorised):
     """Trains on when the plan's rounds are over."""
 
-    def train(self, round, chosen, weights):
-        self.budgets = [replace(budget, taken=0) for budget in self.budgets]
-        return super().train(round, chosen, weights)
+    def train(self, round, helpers):
+        for client in self.clients:
+            client.taken = 0
+        return super().train(round, helpers)
 
 
 def test_a_round_beyond_the_plan():
@@ -605,5 +609,5 @@ def test_augmentation_is_audited(augmented, monkeypatch):
 
     config = load("digits", ["model.features=none", "model.name=softmax", f"local.augment={AUGMENT[augmented]}"])
     assert audit_config(config).passed
-    monkeypatch.setattr(vectorised, "crop_flip", mixing)
+    monkeypatch.setattr(host, "crop_flip", mixing)
     assert audit_config(config).passed != augmented

@@ -7,6 +7,7 @@ from prifedsync.accounting import Sampling
 from prifedsync.engines import Performance, Reference, Vectorised
 from prifedsync.local import RecordedDraws, SeededDraws
 from prifedsync.local.augment import crop_flip
+from prifedsync.local.host import moves_of
 from prifedsync.rules import FedAvg
 from prifedsync.values import BadValue
 
@@ -70,9 +71,9 @@ def test_the_sum_is_that_of_the_versions():
     net, (records,) = net_of(PICTURES), records_of(PICTURES, (5,))
     jobs, weights = jobs_of(sizes=(5,), batch="full"), net.initial().expand(1, -1)
     engine = Vectorised(net, jobs, [records], FedAvg(), SeededDraws(1), **ON)
-    versions = crop_flip(records[0], engine.moves(0, 0, 1, torch.arange(5)))
+    versions = crop_flip(records[0], moves_of(engine.clients[0], 0, 1, torch.arange(5)))
     plain = Vectorised(net, jobs, [(versions, records[1])], FedAvg(), SeededDraws(1))
-    torch.testing.assert_close(engine.batch_sums(0, 1, [0], weights), plain.batch_sums(0, 1, [0], weights))
+    torch.testing.assert_close(sums(engine, 0, 1, [0], weights), sums(plain, 0, 1, [0], weights))
 
 
 def test_records_that_are_no_images_are_refused():

@@ -23,6 +23,7 @@ from .settings import (
     Proximal,
     ask,
     assert_same,
+    gradients,
     jobs_of,
     jobs_under,
     perturbing,
@@ -30,7 +31,9 @@ from .settings import (
     records_of,
     run,
     served,
+    sums,
     unnoised,
+    with_server,
 )
 
 CELL = 1e-4  # the twins' normals differ in their last bits, and may be rounded to neighbouring cells of the grid
@@ -128,7 +131,7 @@ def test_the_noise_has_the_planned_scale(factor, right, device):
     jobs = jobs_of(sizes=(40,) * 8, batch=1, local_steps=1, rounds=1, noise_multiplier=5.0)
     engine = OnDevice(net, jobs, records_of(MLP, (40,) * 8), FedAvg(), SeededDraws(8))
     weights = engine.start.expand(8, -1)
-    left = engine.gradient(0, 0, list(range(8)), weights).double() - engine.batch_sums(0, 0, list(range(8)), weights)
+    left = gradients(engine, 0, 0, range(8), weights).double() - sums(engine, 0, 0, range(8), weights)
     seen = (left / (5.0 * 0.3 * factor)).square().mean().item()
     sigma = (2 / left.numel()) ** 0.5
     assert (abs(seen - 1) < 5 * sigma) == right
@@ -137,8 +140,8 @@ def test_the_noise_has_the_planned_scale(factor, right, device):
 def test_a_client_draws_the_same_whoever_is_beside_it():
     net = net_of(MLP)
     engine = OnDevice(net, jobs_of(), records_of(MLP), FedAvg(), SeededDraws(1))
-    together = engine.gradient(1, 1, [0, 1, 3], engine.start.expand(3, -1))
-    alone = engine.gradient(1, 1, [3], engine.start.expand(1, -1))
+    together = gradients(engine, 1, 1, [0, 1, 3], engine.start.expand(3, -1))
+    alone = gradients(engine, 1, 1, [3], engine.start.expand(1, -1))
     torch.testing.assert_close(together[2:], alone, rtol=1e-12, atol=1e-12)
     assert not torch.isclose(together[0], together[1]).any()
 
@@ -212,7 +215,7 @@ def test_a_run_is_not_resumed_where_other_noise_would_be_drawn(tmp_path):
     begun = Vectorised(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)
     Checkpoint(tmp_path).save(Server(begun.start), begun, served(begun), {})
     with pytest.raises(BadValue, match="differs from the run that was begun: arithmetic"):
-        Checkpoint(tmp_path).load(OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path))
+        Checkpoint(tmp_path).load(*with_server(OnDevice(net, jobs, records, FedAvg(), SeededDraws(4), folder=tmp_path)))
 
 
 # ---------------------------------------------------------------------- on a GPU alone
@@ -278,6 +281,6 @@ def test_sums_of_a_kept_model_are_taken_where_they_are_asked_for(device):
     points = net.initial() + torch.linspace(0, 1, len(group), dtype=net.dtype, device=net.device).unsqueeze(1)
     there, here = (kind(net, jobs, records, rule, SeededDraws(1)) for kind in (OnDevice, Reference))
     ask(there, 0, group, net.initial())  # anchors and shares are those of a round
-    found = there.batch_sums(1, step, group, points, "kept")
-    truth = torch.stack([here.batch_sum(1, step, i, point) for i, point in zip(group, points, strict=True)])
+    found = sums(there, 1, step, group, points, "kept")
+    truth = sums(here, 1, step, group, points, "kept")
     torch.testing.assert_close(found, truth)

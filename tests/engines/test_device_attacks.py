@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from prifedsync.accounting import Neighbours, Sampling
-from prifedsync.engines import Performance, Reference, Vectorised, device, vectorised
+from prifedsync.engines import Performance, Reference, Vectorised, vectorised
 from prifedsync.local import Net, Optimiser, SeededDraws, losses, noise
-from prifedsync.local.device import compiled, streams
+from prifedsync.local.client import Client
+from prifedsync.local.device import batches, compiled, streams
+from prifedsync.local.device import stack as device
 from prifedsync.local.net.precision import CLIP_MARGIN, ONE_PIECE, OWN_SHARE, sums_in
 from prifedsync.local.net.programs import Program
 from prifedsync.rules import APFL, Alone, Attentive, FedAvg, PFedMe, Server
@@ -32,6 +34,7 @@ from .settings import (
     answer,
     ask,
     assert_same,
+    gradients,
     jobs_of,
     jobs_under,
     net_of,
@@ -41,6 +44,7 @@ from .settings import (
     records_of,
     run,
     served,
+    sums,
     unnoised,
     with_server,
 )
@@ -63,8 +67,8 @@ def _noise(change):
     """Whatever is noised, noised otherwise."""
 
     def mutate(patch):
-        add = streams.add_normals
-        patch.setattr(streams, "add_normals", lambda parts, noise, out: add(parts, change(noise), out))
+        add = noise.add_normals
+        patch.setattr(noise, "add_normals", lambda parts, planned, out: add(parts, change(planned), out))
 
     return mutate
 
@@ -107,21 +111,21 @@ def _uniforms(change):
 
 def _masks(change):
     def mutate(patch):
-        lots = device.Stack._lots
-        patch.setattr(device.Stack, "_lots", lambda stack, picked: lots(stack, change(picked)))
+        drawn = device.Stack._randomness
+        patch.setattr(device.Stack, "_randomness", lambda stack, picked: drawn(stack, change(picked)))
 
     return mutate
 
 
 def _count(patch):
-    local = Vectorised._on_device
+    take_steps = Vectorised.take_steps
 
-    def fewer(engine, round, group, *given):
-        trained = local(engine, round, group, *given)
-        noisy_queries(engine)[group[0]] -= 1
+    def fewer(engine, round, clients, *given):
+        trained = take_steps(engine, round, clients, *given)
+        clients[0].queries -= 1
         return trained
 
-    patch.setattr(Vectorised, "_on_device", fewer)
+    patch.setattr(Vectorised, "take_steps", fewer)
 
 
 def _stuck(patch):
@@ -150,7 +154,7 @@ MUTATIONS = {
     "every round the first": _keys(lambda clients, round, purposes: (clients, 0, purposes)),
     "one purpose": _keys(lambda clients, round, purposes: (clients, round, ["noise"] * len(purposes))),
     "clients in another order": _keys(lambda clients, round, purposes: (clients[::-1], round, purposes)),
-    "a larger rate": _uniforms(lambda lots: lots * 0.8),
+    "a larger rate": _uniforms(lambda drawn: drawn * 0.8),
     "padding counted": _batches(lambda b: b._replace(valid=torch.ones_like(b.valid))),
     "a record lost": _batches(lambda b: b._replace(valid=b.valid & (torch.arange(b.valid.shape[2]) > 0))),
     "a record taken twice": _batches(lambda b: b._replace(places=torch.where(b.valid, b.places[..., :1], b.places))),
@@ -210,9 +214,9 @@ def test_no_two_noises_are_alike():
     seen = []
     for round in range(3):
         for step in range(2):
-            sums = engine.batch_sums(round, step, ALL, weights)
+            clipped = sums(engine, round, step, ALL, weights)
             divisors = torch.tensor([[3.0], [3.0], [1.0], [3.0]])
-            seen += list(engine.gradient(round, step, ALL, weights) * divisors - sums)
+            seen += list(gradients(engine, round, step, ALL, weights) * divisors - clipped)
     likeness = torch.corrcoef(torch.stack(seen)).fill_diagonal_(0.0)
     assert likeness.abs().max() < 0.6
     assert noisy_queries(engine) == [6] * 4
@@ -221,10 +225,10 @@ def test_no_two_noises_are_alike():
 def test_seats_that_nobody_has_keep_their_noise_to_themselves():
     """A small group after a large one: the same as if the large one had never been there."""
     engine, fresh = engine_of(jobs=_differing()), engine_of(jobs=_differing())
-    engine.gradient(0, 0, ALL, engine.start.expand(4, -1))
+    gradients(engine, 0, 0, ALL, engine.start.expand(4, -1))
     for group in ([3], [1, 2]):
         weights = engine.start.expand(len(group), -1)
-        assert (engine.gradient(0, 1, group, weights) == fresh.gradient(0, 1, group, weights)).all()
+        assert (gradients(engine, 0, 1, group, weights) == gradients(fresh, 0, 1, group, weights)).all()
 
 
 def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path):
@@ -262,32 +266,32 @@ def test_a_run_is_not_resumed_in_another_arithmetic():
 SIZED = {"poisson": (3, Sampling.POISSON), "fixed": (3, Sampling.FIXED), "full": ("full", Sampling.POISSON)}
 
 
-@pytest.mark.parametrize("lots", [8, 2**24])
+@pytest.mark.parametrize("at_once", [8, 2**24])
 @pytest.mark.parametrize("how", SIZED)
-def test_batches_are_those_of_the_plan(how, lots, monkeypatch):
-    """Each client's own records, each at most once, those that its lots say; nobody's where there are none."""
-    monkeypatch.setattr(device, "LOTS_AT_ONCE", lots)
+def test_batches_are_those_of_the_plan(how, at_once, monkeypatch):
+    """Each client's own records, each at most once, those that its uniforms say; nobody's where there are none."""
+    monkeypatch.setattr(batches, "AT_ONCE", at_once)
     batch, sampling = SIZED[how]
     sizes, offsets = (5, 0, 1, 40), (0, 5, 5, 6)
     neighbours = Neighbours.ADD_REMOVE if how == "poisson" else Neighbours.REPLACE
     nominal = [max(size, 1) for size in sizes]
     jobs = [private(f"c{i}", n, batch=batch, sampling=sampling, neighbours=neighbours) for i, n in enumerate(nominal)]
     draws = SeededDraws(4)
-    members = device.Members(jobs, sizes, offsets, [draws] * len(jobs))
-    (keys,) = streams.keys(members.draws, [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
-    manner = device.BatchSpec.of(jobs, sizes, replace(jobs[0].upload, steps=6))
+    members = [Client(job, draws, size, offset=offset) for job, size, offset in zip(jobs, sizes, offsets, strict=True)]
+    (keys,) = streams.keys([draws] * len(jobs), [job.client for job in jobs], 2, ["batch"], torch.device("cpu"))
+    spec = device.BatchSpec.of(jobs, sizes, replace(jobs[0].upload, steps=6))
     terms = device.BatchTensors(
         *torch.tensor(device._wholes(members)), torch.tensor([device._numbers(job)[-1] for job in jobs])
     )
-    found = device.choose(manner, terms, keys)
+    found = device.choose(spec, terms, keys)
     for c, (job, size, offset) in enumerate(zip(jobs, sizes, offsets, strict=True)):
         for step in range(6):
-            lots_of = expanded.uniforms(draws.stream(job.client, 2, "batch"), step, size) if size else np.zeros(0)
+            drawn = expanded.uniforms(draws.stream(job.client, 2, "batch"), step, size) if size else np.zeros(0)
             expected = np.arange(size)
             if how == "poisson":
-                expected = np.flatnonzero(lots_of < job.steps.rate)
+                expected = np.flatnonzero(drawn < job.steps.rate)
             elif how == "fixed":
-                expected = np.sort(np.argsort(lots_of)[: job.steps.batch])
+                expected = np.sort(np.argsort(drawn)[: job.steps.batch])
             valid = found.valid[step, c]
             assert found.picked[step, c][valid].tolist() == expected.tolist()
             assert found.places[step, c][valid].tolist() == (expected + offset).tolist()
@@ -461,7 +465,7 @@ def test_what_was_sent_does_not_change_afterwards():
     ask(engine, 2, ALL, engine.start + 1)
     for uploads, was in zip(sent, before, strict=True):
         assert (uploads.rows.value == was).all()
-        assert all((answer(uploads, i).row == row).all() for i, row in zip([1, 2], was, strict=True))
+        assert all((answer(uploads, i).row == row).all() for i, row in enumerate(was))
 
 
 # ---------------------------------------------------------------------- compiled programs
@@ -602,7 +606,7 @@ def kernels():
     language.where = lambda which, one, other: np.where(which, one, other).astype(np.result_type(one, other)).view(Array)
     language.fma = lambda a, b, c: (a.astype(float) * b.astype(float) + c.astype(float)).astype(np.float32).view(Array)
     path = Path(streams.__file__).with_name("kernels.py")
-    spec = importlib.util.spec_from_file_location("prifedsync.local.kernels_by_numpy", path)
+    spec = importlib.util.spec_from_file_location("prifedsync.local.device.kernels_by_numpy", path)
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "triton", triton)

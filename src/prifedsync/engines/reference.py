@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..local import host, step
 from ..local.augment import crop_flip
-from ..local.batches import choose, expected_size
+from ..local.batches import choose
 from ..local.client import Client, Slots, numbers
 from ..local.job import Part
 from ..local.optimisers import single
@@ -45,13 +45,7 @@ class Reference(Cohort):
 
     def gradients(self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload") -> Tensor:
         sums = self.batch_sums(round, step, clients, weights, part)
-        gradients = torch.empty_like(weights)
-        for c, client in enumerate(clients):
-            total = sums[c]
-            if client.job.phase(part).noisy:
-                total = host.noised(client, round, step, total)
-            gradients[c] = total / expected_size(client.job.steps)
-        return gradients
+        return host.gradients(sums, round, step, clients, clients[0].job.phase(part), weights.dtype)
 
     def batch_sums(
         self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload"

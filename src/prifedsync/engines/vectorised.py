@@ -86,8 +86,8 @@ class Vectorised(Cohort):
     def gradients(self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload") -> Tensor:
         phase = clients[0].job.phase(part)
         if not self.streams:
-            program = self._program(clients, part)
-            return host.gradients(self.net, self.records, program, round, step, clients, weights, phase)
+            sums = self.batch_sums(round, step, clients, weights, part)
+            return host.gradients(sums, round, step, clients, phase, self.net.dtype)
         stack = self._seated(round, clients, part)
         gradients = stack.gradients(weights, step)
         self._count(stack, clients)

@@ -53,15 +53,11 @@ def optimisers_of(clients: Sequence[Client], like: Tensor) -> Stacked:
     return Stacked([client.job.optimiser for client in clients], [client.taken - 1 for client in clients], like)
 
 
-def gradients(
-    net: Net, records: Records, program: Program, round: int, number: int, clients: Sequence[Client], weights: Tensor,
-    phase: Phase,
-) -> Tensor:  # fmt: skip
-    """One gradient a client [C, P]: clipped, summed, noised, over the expected batch; plain where it is not noisy.
+def gradients(sums: Tensor, round: int, number: int, clients: Sequence[Client], phase: Phase, dtype: torch.dtype) -> Tensor:
+    """The gradient of each client [C, P]: its clipped sum, noised and over the expected batch; plain where it is not noisy.
 
     `number` is the step's in its round."""
-    sums = batch_sums(net, records, program, round, number, clients, weights, phase)
-    gradient = torch.empty_like(sums, dtype=net.dtype)  # the grid's multiples are exact in single precision
+    gradient = torch.empty_like(sums, dtype=dtype)  # the grid's multiples are exact in single precision
     for c, client in enumerate(clients):
         gradient[c] = noised(client, round, number, sums[c]) if phase.noisy else sums[c]
     expected = gradient.new_tensor([expected_size(client.job.steps) for client in clients])
