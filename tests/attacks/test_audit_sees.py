@@ -297,15 +297,9 @@ class KeptLikeUpload(Vectorised):
 
 
 class KeptOnUploadsBatches(Vectorised):
-    def gradients(self, round, step, clients, weights, part="upload"):
+    def batch_sums(self, round, step, clients, weights, part="upload"):
         first = clients[0].job.upload.steps if part == "kept" else 0
-        right = self._program(clients, part)
-        sums = host.batch_sums(
-            self.net, self.records, right, round, step - first, clients, weights, clients[0].job.phase(part)
-        )
-        noisy = torch.stack([host.noised(c, round, step, row) for c, row in zip(clients, sums, strict=True)])
-        expected = torch.tensor([expected_size(client.job.steps) for client in clients])
-        return (noisy / expected.unsqueeze(1)).to(weights.dtype)
+        return super().batch_sums(round, step - first, clients, weights, part)
 
 
 class KeptUnnoised(Vectorised):
@@ -385,7 +379,7 @@ class NoiseFalls(Vectorised):
 
     def _upload(self, round, group, helper):
         planned = [client.job for client in group]
-        for client in group:
+        for client in group if planned[0].plan else ():
             mechanism = client.job.plan.mechanism
             falls = client.job.optimiser.schedule.at(client.taken - 1)
             less = max(LEAST_NOISE, falls * mechanism.noise_multiplier)

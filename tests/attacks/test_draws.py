@@ -71,10 +71,12 @@ def watched(folder, patch):
     uniform = SystemDraws.uniform
     normal = SystemDraws.normal
 
-    def trained(self, round, chosen, weights):
-        sent = train(self, round, chosen, weights)
-        for i, row in zip(chosen, sent.rows.value, strict=True):
-            total = (weights.double() - row.double()).numpy() * BATCH
+    def trained(self, round, helpers):
+        sent = train(self, round, helpers)
+        starts = helpers(sent.senders)
+        for name, start, row in zip(sent.senders, starts, sent.rows.value, strict=True):
+            i = self.place(name)
+            total = (start.double() - row.double()).numpy() * BATCH
             seen.batches[i, round] = total > 0.5
             seen.noise[i, round] = (total - seen.batches[i, round]) / NOISE
             seen.coins[i, round] = 1

@@ -5,6 +5,7 @@ every question, so that each number that is stored or printed can have only one 
 """
 
 import json
+import re
 
 import pytest
 import torch
@@ -124,8 +125,8 @@ def test_account_for_programs():
 
 def test_account_for_people():
     said = command("account", *PLAN, "--participation", "0.5", "--delta", str(DELTA))
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in said.splitlines() if line.startswith("│")]
-    assert [row[1:] for row in rows] == [
+    rows = [re.findall(r"[≤≥] [\d.]+%?", line) for line in said.splitlines()]
+    assert [row for row in rows if len(row) == 2] == [
         ["≤ 4.2500", "≤ 10.625"],  # ε
         ["≥ 2.5000", "≥ 6.2500"],
         ["≤ 0.7500", "≤ 1.875"],  # μ
@@ -139,5 +140,5 @@ def test_account_for_people():
 def test_plan_for_programs_and_people():
     asked = ("plan", *PLAN, "--target-epsilon", "5")
     assert numbers_in(json.loads(command(*asked, "--json"))) == as_json(HONEST)
-    (row,) = [line for line in command(*asked).splitlines() if line.startswith("│")]
-    assert [cell.strip() for cell in row.strip("│").split("│")][-2:] == ["4.250", "0.7500"]
+    (row,) = [line.split() for line in command(*asked).splitlines() if "4.250" in line]
+    assert row[-2:] == ["4.250", "0.7500"]

@@ -163,7 +163,7 @@ def test_a_sum_of_private_labels_in_a_models_metadata(tmp_path, monkeypatch):
 
     def starting(self, *given, **options):
         started(self, *given, **options)
-        sums.append(int(self.y.sum()))
+        sums.append(int(self.records.y.sum()))
 
     def with_sum(tensors, metadata):
         return save(tensors, metadata | {"labels": str(sums[-1])})

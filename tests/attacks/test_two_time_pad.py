@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 import prifedsync
-from prifedsync import run
 from prifedsync.config import load, to_toml
 from prifedsync.engines import Cohort, Reference, Vectorised
 from prifedsync.files import checksum
 from prifedsync.local import SystemDraws
 from prifedsync.rules import Attentive, FedAvg
+from prifedsync.run import loop
 from prifedsync.run.checkpoint import _canonical
 from prifedsync.values import BadValue
 
@@ -186,7 +186,7 @@ def test_a_key_whose_run_is_hidden(copy, monkeypatch):
     (copy / "checkpoint/manifest.json").unlink()
     (copy / "rounds.jsonl").unlink()
     keys = []
-    monkeypatch.setattr(run, "SystemDraws", lambda key: keys.append(key) or SystemDraws(key))
+    monkeypatch.setattr(loop, "SystemDraws", lambda key: keys.append(key) or SystemDraws(key))
     resumed(copy, clients=clients_of(seed=1))
     assert keys
     assert secret not in keys
@@ -212,9 +212,9 @@ def noisy_sums(folder, monkeypatch, **given):
     """What a server can compute from the last round's uploads: each client's sum of gradients and noise, in clip norms."""
     rounds, honest = [], Cohort.train
 
-    def train(self, round, chosen, weights):
-        uploads = honest(self, round, chosen, weights)
-        rounds.append((weights.clone(), uploads.rows.value.clone()))
+    def train(self, round, helpers):
+        uploads = honest(self, round, helpers)
+        rounds.append((helpers(uploads.senders).clone(), uploads.rows.value.clone()))
         return uploads
 
     with monkeypatch.context() as patch:

@@ -52,8 +52,8 @@ def test_the_headline_is_the_upper_end(printed):
     assert "ε ≤ 2.000 at δ = 1e-05, μ ≤ 0.5000 for α" in text
     assert "(ε ≤ 4.000 if others choose who takes part)" in text
     assert "adjacency: one record replaced" in text
-    assert "rightly at most 62.5% of the time" in text  # an advantage of at most 0.25
-    assert "spot it in at most 12.5%" in text
+    assert "correctly at most 62.5% of the time" in text  # an advantage of at most 0.25
+    assert "true positive rate is at most 12.5%" in text
     assert "simulation" not in text
 
 
@@ -126,7 +126,7 @@ def test_honest_and_worst_case_participation_stand_in_their_columns(printed):
 
 def test_what_stands_below_a_statement(printed):
     text = words(printed(print_statement, statement()))
-    assert "rightly at most 62.5% of the time" in text
+    assert "correctly at most 62.5% of the time" in text
     assert "The paper prints μ = 0.50 (strong: 5.50): an asymptotic value, not a guarantee." in text
     assert f"warning: {BEWARE}" in text
     plain = words(printed(print_statement, statement(warnings=(), mu_weak=None, mu_strong=None)))
@@ -141,7 +141,7 @@ def test_a_client_that_always_takes_part_has_one_column(printed):
     assert rows["ε at δ = 1e-05"] == ["≤ 2.0000"]
     assert "others choose" not in text
     added = words(printed(print_statement, statement(neighbours=Neighbours.ADD_REMOVE)))
-    assert "whether it is there" in added
+    assert "whether the record is in the data" in added
 
 
 def test_the_lower_end_is_rounded_down(printed):
@@ -247,10 +247,12 @@ def test_a_failed_check_is_explained(printed):
 
 def test_rules_stand_in_their_columns(printed):
     row = {"name": "a", "server_sends": "b", "client_does": "c", "leaves": "d", "cost": "e"}
-    text = printed(print_rules, [row])
+    field = {"name": "f", "default": True, "about": "g", "allowed": "true or false"}
+    text = printed(print_rules, [row | {"own_fields": [field]}])
     (line,) = (line for line in text.splitlines() if line.startswith("│"))
     assert [cell.strip() for cell in line.strip("│").split("│")] == ["a", "b", "c", "d", "e"]
     assert "K is local.local_steps" in text
+    assert "a: rule.f = true: g (true or false)" in text
 
 
 def census(**changed):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..accounting import OutputPerturbation
 from ..fdp.constructors import LEAST_NOISE
-from ..rules import Interpolate
+from ..rules import MeanRegularised
 from . import statistics
 from .attacks import twisted
 from .check import Check
@@ -50,9 +50,10 @@ def check_carried(subject: Subject) -> Check:
     mechanism = replace(subject.output, noise_multiplier=1.0, clip_norm=1.0)
     still = replace(subject.optimiser, learning_rate=STILL, weight_decay=0.0)
     net = transparent_net(subject.net, WIDTH)
-    own = [replace(subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2), mixing=0.0) for i in range(CLIENTS)]
+    own = [subject.job(f"client {i}", mechanism, 1, optimiser=still, rounds=2) for i in range(CLIENTS)]
     start = torch.zeros(WIDTH, dtype=net.dtype)
-    cohort = subject.cohort(own, [(torch.eye(1, WIDTH), torch.ones(1))] * CLIENTS, net=net, start=start, rule=Interpolate())
+    rule = MeanRegularised()  # its clients start from their own model; without a strength nothing else pulls them
+    cohort = subject.cohort(own, [(torch.eye(1, WIDTH), torch.ones(1))] * CLIENTS, net=net, start=start, rule=rule)
     first, second = (uploads(cohort, round, start).double() for round in range(2))
     noise = (second - first).numpy()
     low, high = statistics.scale_range(noise.size, mechanism.noise)

@@ -147,7 +147,8 @@ class Cohort(ABC):
         scorer = self.scorer
         if scorer is None:
             return None
-        personal = scorer.own(lambda i: self.personal(i).value, [self.place(name) for name in own])
+        places = [self.place(name) for name in own]
+        personal = scorer.own(lambda i: self.personal(i).value, places) if places else []
         return Evaluation(
             personal=dict(zip(own, personal, strict=True)),
             released=dict(zip(self.names, scorer.each(released), strict=True)) if released is not None else {},
