@@ -100,7 +100,13 @@ class Vectorised(Cohort):
             return self._seated(round, clients, part).sums(weights, step)
         phase = clients[0].job.phase(part)
         program = self._program(clients, part)
-        return host.batch_sums(self.net, self.records, program, round, step, clients, weights, phase)
+        if phase.noisy or self.net.dtype != torch.float64:
+            return host.batch_sums(self.net, self.records, program, round, step, clients, weights, phase)
+        # No probe makes plain sums the same in every stack. In double precision each client's are taken by themselves, so
+        # that they have the same bits wherever it is trained.
+        rows = zip(clients, weights.split(1), strict=True)
+        alone = [host.plain_sums(self.net, self.records, round, step, client, row) for client, row in rows]
+        return torch.cat(alone)
 
     def _count(self, stack: Stack, clients: Sequence[Client]) -> None:
         """What the device counted since these clients were seated."""

@@ -108,6 +108,23 @@ def batch_sums(
     return sums
 
 
+def plain_sums(net: Net, records: Records, round: int, number: int, client: Client, weights: Tensor) -> Tensor:
+    """Σ over one client's batch, nothing clipped, double [1, P]; as many rows as there are records, in fixed pieces."""
+    picked = choose(client.job.steps, client.records, client.name, round, number, client.draws)
+    weights = weights.clone()  # a row of a stack may begin anywhere in memory, and products round by where it begins
+    sums = weights.new_zeros(1, net.count, dtype=torch.float64)
+    for here in picked.split(net.most_at_once) if len(picked) else ():
+        x = records.x[here.to(records.x.device) + client.offset].unsqueeze(0)
+        y = records.y[here.to(records.y.device) + client.offset].unsqueeze(0)
+        masks = {name: mask.unsqueeze(0) for name, mask in dropout_masks(net, client, round, number, here).items()}
+        if records.augmented:
+            x = crop_flip(x, moves_of(client, round, number, here).unsqueeze(0).to(x.device))
+        valid = torch.ones(1, len(here), dtype=torch.bool, device=x.device)
+        with net.exact():
+            sums += net.plain_sums(weights, x, y, valid, masks).double()
+    return sums
+
+
 def dropout_masks(net: Net, client: Client, round: int, number: int, picked: Tensor) -> dict[str, Tensor]:
     """Dropout masks of the picked records [B, …], each drawn by its own key."""
     masks = {}
