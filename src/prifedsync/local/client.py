@@ -55,8 +55,7 @@ class Client:
 
     def join(self, round: int, coins: Draws) -> Absent | Refused | None:
         """None where it takes part: the round is then spent, whatever becomes of it."""
-        toss = coins.uniform(Key(self.name, round, 0, "coin"), 1).item()
-        if toss >= self.job.participation:
+        if self.job.participation < 1 and self._toss(round, coins) >= self.job.participation:
             return Absent()
         plan = self.job.plan
         if plan:
@@ -66,6 +65,10 @@ class Client:
                 return Refused(str(spent))
         self.taken += 1
         return None
+
+    def _toss(self, round: int, coins: Draws) -> float:
+        """Uniform in (0, 1), and blind: it sees neither records nor what was sent before."""
+        return coins.uniform(Key(self.name, round, 0, "coin"), 1).item()
 
     def receive(self, digest: bytes, round: int) -> None:
         """What it was sent becomes part of the chain that its secret draws are bound to.
