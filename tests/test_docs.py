@@ -15,6 +15,8 @@ from prifedsync.accounting import NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import up
 from prifedsync.config import load
 
+from .test_rooms import ORDER
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "prifedsync"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -193,6 +195,13 @@ def test_a_member_that_is_gone_is_seen():
 # ---------------------------------------------------------------------- docs/design.md
 
 DESIGN = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+
+
+def test_rooms_stand_in_the_order_that_is_tested():
+    table = DESIGN.split("| room | what it holds |")[1].split("\n\n")[0]
+    rows = [re.findall(r"`(\w+)(?:/|\.py)`", row.split("|")[1]) for row in table.splitlines()[2:]]
+    there = {path.stem for path in SOURCE.iterdir()}
+    assert rows == [[room for room in line if room in there] for line in ORDER]
 
 
 def test_every_file_of_the_rooms_that_are_listed_is_listed():
