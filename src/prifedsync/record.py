@@ -15,7 +15,6 @@ from .accounting.statement import Numbers, Statement
 from .values import BadValue
 
 SCHEMA_VERSION = 1
-SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
     "nothing leaves a client, so nobody else learns anything about a record; that does not cover the personal models, "

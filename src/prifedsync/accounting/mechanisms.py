@@ -72,6 +72,9 @@ class Sampling(Enum):
     POISSON = "poisson"
     FIXED = "fixed"
 
+    def __repr__(self) -> str:
+        return str(self)  # as it is written in Python, so that the repr of a plan can be copied
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps:
