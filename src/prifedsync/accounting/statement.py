@@ -100,6 +100,7 @@ class Statement:
 
     @staticmethod
     def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
+        """The statement of one client's plan. With `clients`, it also has the paper's value for colluding clients."""
         number("delta", delta, 0, 1, ends="()", remedy="choose a small probability such as 1e-5")
         in_paper = plan.mechanism.steps is not None
         weak = paper.mu_weak([plan]) if in_paper else None
@@ -136,6 +137,7 @@ class Statement:
         )
 
     def as_json(self) -> dict[str, object]:
+        """What `prifedsync account --json` prints."""
         return {
             "delta": self.delta,
             **self.honest.as_json(),
@@ -149,7 +151,7 @@ class Statement:
         }
 
     def sentence(self) -> str:
-        """What an attacker who already knows all other records can achieve."""
+        """What an attacker who already knows all other records can achieve, in one paragraph."""
         replaced = self.neighbours is Neighbours.REPLACE
         question = "which of two values the record has" if replaced else "whether the record is in the data"
         senders = "its client sends" if self.copies == 1 else f"the {self.copies} clients that hold it send"
@@ -163,7 +165,7 @@ class Statement:
         )
 
     def __repr__(self) -> str:
-        lines = [f"Guarantee for any record of {self.whose}: {in_one_line(self.as_json(), self.simulation)}"]
+        lines = [f"Guarantee: {in_one_line(self.as_json(), self.simulation)}"]
         lines += textwrap.wrap(self.sentence(), REPR_WIDTH)
         lines += [line for warning in self.warnings for line in textwrap.wrap(f"warning: {warning}", REPR_WIDTH)]
         return "\n  ".join(lines)
