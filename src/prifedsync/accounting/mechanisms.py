@@ -36,7 +36,8 @@ class Mechanism(Protocol):
         """The scale of the noise over `clip_norm`."""
 
     @property
-    def clip_norm(self) -> float: ...
+    def clip_norm(self) -> float:
+        """The largest norm that one record's vector keeps."""
 
     @property
     def noise(self) -> NoiseLaw:

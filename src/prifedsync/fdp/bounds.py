@@ -19,6 +19,7 @@ class Bound(NamedTuple):
 
     @property
     def width(self) -> float:
+        """How far apart the two ends are."""
         return 0.0 if self.lower == self.upper else self.upper - self.lower  # both may be infinite
 
 
