@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .values import BadValue
 

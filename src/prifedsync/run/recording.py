@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import __version__
 from ..accounting import Target
 from ..accounting.planning import rare_events
-from ..accounting.statement import SIMULATION, Statement
+from ..accounting.statement import Statement
 from ..config import PUBLIC, as_mapping
 from ..events import Watch, Working
 from ..files import write_file
@@ -28,6 +28,7 @@ from ..record import (
     NOTHING_LEAVES,
     OVERLAP,
     SCORES_LEAK,
+    SIMULATION,
     TIMINGS_LEAK,
     ClientRecord,
     Guarantees,
