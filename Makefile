@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow lint rooms bench ci clean
+.PHONY: setup demo test test-slow lint rooms api tour bench ci clean
 
 setup: $(READY)
 
@@ -30,6 +30,12 @@ lint: setup
 
 rooms: setup
 	$(BIN)/python scripts/rooms.py
+
+api: setup
+	$(BIN)/python scripts/api.py
+
+tour: setup
+	$(BIN)/python scripts/tour.py
 
 bench: setup
 	$(BIN)/python benchmarks/accounting.py

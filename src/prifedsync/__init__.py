@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .run import resume, train
+    from .config import Config
+    from .data import Description, Federation
+    from .local import LayerRule, Outer, Update
+    from .metrics import Metric
+    from .rules import Rule
+    from .run import Result, resume, train
+    from .values import BadValue
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "resume", "train"]
+__all__ = [
+    "BadValue",
+    "Config",
+    "Description",
+    "Federation",
+    "LayerRule",
+    "Metric",
+    "Outer",
+    "Result",
+    "Rule",
+    "Update",
+    "__version__",
+    "resume",
+    "train",
+]
+
+# Imported when they are asked for: most need torch, and accounting must start fast without it.
+_ROOMS = {
+    "BadValue": "values",
+    "Config": "config",
+    "Description": "data",
+    "Federation": "data",
+    "LayerRule": "local",
+    "Metric": "metrics",
+    "Outer": "local",
+    "Result": "run",
+    "Rule": "rules",
+    "Update": "local",
+    "resume": "run",
+    "train": "run",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`train` and `resume` need torch: imported when they are asked for, so that accounting starts fast."""
-    if name in ("train", "resume"):
-        from . import run
-
-        return getattr(run, name)
+    """A public name, from the room that defines it."""
+    if name in _ROOMS:
+        return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -26,10 +26,17 @@ RETURNS = "return a number, or None where the score is undefined"
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One way to score answers.
+    """How the outputs of a model are scored.
 
-    Where `mean` is set, `of` gives one value for each record, [N] on the device of the outputs. The score is their mean, or
-    its square root. Otherwise `of` gives the score of all records, which it gets on the CPU.
+    name             what the score is called.
+    of               a function of (outputs, y) for N records. It returns the score of all records, or None if the score is
+                     undefined. It is given tensors on the CPU.
+    mean             set it if `of` returns one value for each record, [N] on the device of the outputs. The score is
+                     their mean.
+    root             the score is the square root of that mean.
+    lower_is_better  set it if a smaller score is better, as for an error.
+    tasks            the kinds of task that the metric is for.
+    two_classes      set it if the metric is undefined for more than two classes.
     """
 
     name: str
@@ -38,10 +45,10 @@ class Metric:
     root: bool = False
     lower_is_better: bool = False
     tasks: tuple[str, ...] = ANY_TASK
-    two_classes: bool = False  # whether it is undefined for more
+    two_classes: bool = False
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Any:
-        """What `of` says; so that a config can name a metric as it names a function."""
+        """The value of `of`. So a config can name a metric in the same way as a function."""
         return self.of(outputs, y)
 
     def check(self, task: str, outputs: int) -> None:

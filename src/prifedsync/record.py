@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .values import BadValue
 
 SCHEMA_VERSION = 1
-SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
     "nothing leaves a client, so nobody else learns anything about a record; that does not cover the personal models, "

@@ -20,7 +20,7 @@ NOT_GIVEN = NotGiven.NOT_GIVEN
 
 
 class BadValue(ValueError):
-    """An input that breaks a rule: says the field, its value if it has one, the rule and the remedy in one line."""
+    """An input that breaks a rule. Its message names the field, the value if there is one, the rule and the remedy."""
 
     def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
         self.field, self.value, self.rule, self.remedy = field, value, rule, remedy

@@ -5,6 +5,7 @@ from .calibrate import CannotMeet, Target, calibrated
 from .mechanisms import Mechanism, NoisySteps, OutputPerturbation, Sampling
 from .plan import PrivacyPlan, strong, weak
 from .spending import BudgetSpent, FixedMechanism, GaussianFilter, RenyiFilter
+from .statement import Statement
 
 __all__ = [
     "BudgetSpent",
@@ -18,6 +19,7 @@ __all__ = [
     "PrivacyPlan",
     "RenyiFilter",
     "Sampling",
+    "Statement",
     "Target",
     "calibrated",
     "strong",

@@ -36,7 +36,8 @@ class Mechanism(Protocol):
         """The scale of the noise over `clip_norm`."""
 
     @property
-    def clip_norm(self) -> float: ...
+    def clip_norm(self) -> float:
+        """The largest norm that one record's vector keeps."""
 
     @property
     def noise(self) -> NoiseLaw:
@@ -71,6 +72,9 @@ class Sampling(Enum):
 
     POISSON = "poisson"
     FIXED = "fixed"
+
+    def __repr__(self) -> str:
+        return str(self)  # as it is written in Python, so that the repr of a plan can be copied
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ class BudgetSpent(Exception):
 
 @dataclass(frozen=True)
 class FixedMechanism:
-    """At most `plan.rounds` rounds of the plan's own mechanism."""
+    """A budget of `plan.rounds` rounds of the plan's own mechanism."""
 
     plan: PrivacyPlan
     taken: int = 0
@@ -35,7 +35,7 @@ class FixedMechanism:
         whole("taken", self.taken, 0, self.plan.rounds)
 
     def spend(self, plan: PrivacyPlan) -> FixedMechanism:
-        """One more round of exactly this plan."""
+        """The filter after one more round of exactly this plan. Raises `BudgetSpent` if no round is left."""
         if plan != self.plan:
             rule = "differs from the plan that this budget was made for"
             raise BadValue("plan", plan, rule, "use a GaussianFilter or a RenyiFilter")
@@ -50,7 +50,7 @@ class FixedMechanism:
 
 @dataclass(frozen=True)
 class GaussianFilter:
-    """Σ μ_i² ≤ μ², for Gaussian releases only; each may depend on all earlier ones."""
+    """A budget Σ μ_i² ≤ μ² for Gaussian releases. Each release may depend on all earlier ones."""
 
     mu: float
     spent: float = 0.0  # Σ μ_i²
@@ -60,6 +60,7 @@ class GaussianFilter:
         number("spent", self.spent, 0, self.mu**2 * (1 + ROUNDING))
 
     def spend(self, f: TradeOff, count: int = 1) -> GaussianFilter:
+        """The filter after `count` releases of f. Raises `BudgetSpent` if they do not fit into the budget."""
         if not isinstance(f, Gaussian):
             raise BadValue("release", type(f).__name__, "is not a Gaussian trade-off function", "use a RenyiFilter")
         after = self.spent + whole("count", count, 1) * f.mu().upper ** 2
@@ -74,7 +75,7 @@ class GaussianFilter:
 
 @dataclass(frozen=True)
 class RenyiFilter:
-    """Σ ρ_i ≤ ρ at one Rényi order, for mechanisms in closed form; each may depend on all earlier ones."""
+    """A budget Σ ρ_i ≤ ρ at one Rényi order, for mechanisms in closed form. Each may depend on all earlier ones."""
 
     order: float
     rho: float
@@ -98,6 +99,7 @@ class RenyiFilter:
         return RenyiFilter(order, rho)
 
     def spend(self, f: TradeOff, count: int = 1) -> RenyiFilter:
+        """The filter after `count` releases of f. Raises `BudgetSpent` if they do not fit into the budget."""
         if not isinstance(f, Closed):
             raise BadValue(
                 "release", type(f).__name__, "has no Rényi divergence in closed form", "spend its elementary steps"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from .plan import PrivacyPlan
 ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
 _LEVELS = (*SHOWN_LEVELS, *np.geomspace(1e-5, 0.05, 23), *np.linspace(0.1, 0.9, 17), *(1 - np.geomspace(0.05, 1e-5, 11)))
+ADJACENCY = {Neighbours.REPLACE: "one record replaced", Neighbours.ADD_REMOVE: "one record added or removed"}
+REPR_WIDTH = 100  # characters in a line of a repr
+SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 CURVE_LEVELS = tuple(sorted({float(f"{level:.6g}") for level in _LEVELS}))
 
 
@@ -58,9 +63,14 @@ class Numbers:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statement:
-    """The guarantee of one client's plan, as `prifedsync account` prints it, or of all clients of a run."""
+    """The guarantee of one client's plan, as `prifedsync account` prints it, or of all clients of a run.
+
+    honest      each client decides by its own secret coin whether it takes part; `epsilon`, `mu` and `advantage` are these.
+    worst_case  somebody else decides who takes part.
+    simulation  the draws were seeded: the numbers hold for the algorithm, not for what this run has written.
+    """
 
     delta: float
     neighbours: Neighbours
@@ -71,9 +81,26 @@ class Statement:
     copies: int = 1
     whose: str = "this client"
     warnings: tuple[str, ...] = field(default=())
+    simulation: bool = False
+
+    @property
+    def epsilon(self) -> Bound:
+        """ε at `delta`. The upper end is the one to report."""
+        return self.honest.epsilon
+
+    @property
+    def mu(self) -> Bound:
+        """μ for false positive rates from 1e-5 to 1 − 1e-5. The upper end is the one to report."""
+        return self.honest.mu
+
+    @property
+    def advantage(self) -> Bound:
+        """The true positive rate of the best attack minus its false positive rate."""
+        return self.honest.advantage
 
     @staticmethod
     def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
+        """The statement of one client's plan. With `clients`, it also has the paper's value for colluding clients."""
         number("delta", delta, 0, 1, ends="()", remedy="choose a small probability such as 1e-5")
         in_paper = plan.mechanism.steps is not None
         weak = paper.mu_weak([plan]) if in_paper else None
@@ -106,9 +133,11 @@ class Statement:
             copies=max(each.copies for each in every),
             whose="any client",
             warnings=tuple(dict.fromkeys(warning for each in every for warning in each.warnings)),
+            simulation=any(each.simulation for each in every),
         )
 
     def as_json(self) -> dict[str, object]:
+        """What `prifedsync account --json` prints."""
         return {
             "delta": self.delta,
             **self.honest.as_json(),
@@ -122,7 +151,7 @@ class Statement:
         }
 
     def sentence(self) -> str:
-        """What an attacker who already knows all other records can achieve."""
+        """What an attacker who already knows all other records can achieve, in one paragraph."""
         replaced = self.neighbours is Neighbours.REPLACE
         question = "which of two values the record has" if replaced else "whether the record is in the data"
         senders = "its client sends" if self.copies == 1 else f"the {self.copies} clients that hold it send"
@@ -132,7 +161,30 @@ class Statement:
             f"colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
             f"{percent_up(correct)} of the time (50% is random guessing). At a false positive rate of 1%, the attacker's "
             f"true positive rate is at most {percent_up(self.honest.hits(0.01))}."
+            + (f" (A simulation: {SIMULATION}.)" if self.simulation else "")
         )
+
+    def __repr__(self) -> str:
+        lines = [f"Guarantee: {in_one_line(self.as_json(), self.simulation)}"]
+        lines += textwrap.wrap(self.sentence(), REPR_WIDTH)
+        lines += [line for warning in self.warnings for line in textwrap.wrap(f"warning: {warning}", REPR_WIDTH)]
+        return "\n  ".join(lines)
+
+
+def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
+    """ε, μ and the adjacency relation, from what `Statement.as_json` returns. Every number is on its safe side."""
+    epsilon = stated["epsilon"]["upper"]
+    others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
+    text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
+    if others_choose != epsilon:
+        text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
+    text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])]}"
+    return f"{text} (a simulation)" if simulation else text
+
+
+def _up(value: float | None) -> str:
+    """The value rounded up; None stands for infinity, as in JSON."""
+    return "∞" if value is None else up(value)
 
 
 def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:

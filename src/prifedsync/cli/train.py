@@ -53,7 +53,10 @@ def _train(config: Config | None, folder: Path, quiet: bool, as_json: bool) -> N
 
     try:
         with View(quiet or as_json) as view:
-            result = run.resume(folder, watch=view) if config is None else run.train(config, out=folder, watch=view)
+            if config is None:
+                result = run.resume(folder, watch=view, progress=False)
+            else:
+                result = run.train(config, out=folder, watch=view, progress=False)
     except run.Finished as finished:
         if as_json:
             print(_as_json(finished.record, folder))

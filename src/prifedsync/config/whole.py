@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ from .fields import (
 )
 from .layering import DEFAULT_PRESET, check_depth, layers_of, merged, nested, over, override, preset_names, without_seed
 from .reading import values
-from .writing import as_mapping
+from .toml import toml
+from .writing import as_mapping, dotted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Config:
-    """Everything a run is told; valid once it exists."""
+    """Everything a run is told; valid once it exists. `prifedsync train --show-config` prints and explains every field."""
 
     rounds: int = field(30, "planned number of rounds (R)", 1, MOST_STEPS)
     participation: float = field(1.0, "probability that a client takes part in a round (p)", 0, 1, "(]")
@@ -77,6 +78,19 @@ class Config:
     def with_rule(self, name: str, /, **own: Any) -> Config:
         """A new config with that rule and these fields of its own; those of the rule before are dropped."""
         return replace(self, rule=replace(self.rule, name=name, own=own))
+
+    def __repr__(self) -> str:
+        """The fields that are not at their defaults, as in a TOML file."""
+        lines = [f"{name} = {toml(value)}" for name, value in dotted(self).items() if value != _defaults().get(name)]
+        return "\n  ".join(["Config; fields that are not listed have their defaults:", *lines])
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """The default of each field. There is none of the mechanism, since a config must say how much noise there is."""
+    fields = dotted(from_mapping({"privacy": {"mechanism": "none"}}))
+    del fields["privacy.mechanism"]
+    return fields
 
 
 def load(

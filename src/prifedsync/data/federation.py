@@ -20,7 +20,11 @@ LONGEST_NAME = 200  # bytes; names become file names
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted: one of `classes` classes, yes or no (two classes), or a number (no classes)."""
+    """What a model predicts.
+
+    kind     "classes": one of `classes` classes. "binary": yes or no. "regression": a number.
+    classes  how many classes there are: 2 for "binary", 0 for "regression".
+    """
 
     kind: Kind
     classes: int
@@ -35,17 +39,18 @@ class Task:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for one record."""
+        """How many outputs a model has for one record."""
         return self.classes if self.kind == "classes" else 1
 
     @property
     def label_dtype(self) -> torch.dtype:
+        """The type of labels in tensors."""
         return torch.int64 if self.kind == "classes" else torch.float32
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Records x [n, ...] (float32, or int64 for tokens) and their labels y [n]."""
+    """Records x of shape [n, …] (float32, or int64 for tokens) and their labels y of shape [n]."""
 
     x: Tensor
     y: Tensor
@@ -56,7 +61,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One owner's records: those trained on, and those held out for scores."""
+    """One data owner: the records it trains on, and the test records that models are scored on."""
 
     name: str
     train: Records
@@ -65,13 +70,13 @@ class Client:
 
 @dataclass(frozen=True)
 class Description:
-    """What is public about a federation: enough to plan a run with, and to serve one without holding a record."""
+    """What is public about a federation. It is enough to plan a run, and to be its server without holding a record."""
 
-    sizes: Mapping[str, int]  # of each client by its name: how many records it trains on
-    shape: tuple[int, ...]  # of one record
+    sizes: Mapping[str, int]  # client name → number of training records
+    shape: tuple[int, ...]  # the shape of one record
     task: Task
-    copies: int = 1  # clients that one and the same record may lie with
-    tokens: int = 0  # how many different whole numbers a record is made of, where it is made of such; 0: of floats
+    copies: int = 1  # how many clients may hold the same record
+    tokens: int = 0  # the vocabulary size if records are tokens; 0 if they are floats
 
     def __post_init__(self) -> None:
         if not self.sizes:
@@ -82,7 +87,7 @@ class Description:
         whole("copies", self.copies, 1)
 
     def made_up(self, count: int) -> Records:
-        """Records that nobody has, of this shape: what a model is inspected with where there are no others."""
+        """Random records of this shape that belong to nobody. A model is inspected with them if there are no others."""
         draw = torch.Generator().manual_seed(0)
         size = (count, *self.shape)
         x = torch.randint(0, self.tokens, size, generator=draw) if self.tokens else torch.randn(size, generator=draw)
@@ -93,11 +98,11 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All clients and their common task."""
+    """All clients with their records, and the task that they share."""
 
     clients: tuple[Client, ...]
     task: Task
-    copies: int = 1  # clients that one and the same record may lie with: it leaks through each of them
+    copies: int = 1  # how many clients may hold the same record; it leaks through each of them
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,18 +111,18 @@ class Federation:
 
     @property
     def tokens(self) -> bool:
-        """Whether records are whole numbers, for an embedding; the nets that come with the package want floats."""
+        """Whether records are tokens (whole numbers) for an embedding. The package's own nets take floats."""
         return self.clients[0].train.x.dtype == torch.int64
 
     @property
     def description(self) -> Description:
-        """What is public about it. How many different tokens there are is not, and has to be said by whoever knows."""
+        """What is public about the federation. It leaves out the vocabulary size, which the records alone do not tell."""
         sizes = {client.name: len(client.train) for client in self.clients}
         return Description(sizes, self.shape, self.task, self.copies)
 
 
 def check(federation: Federation) -> Federation:
-    """The federation as float32 or int64 tensors; refused, by the client's name, if some records cannot be trained on."""
+    """The federation as float32 or int64 tensors. Records that cannot be trained on are refused with the client's name."""
     if not federation.clients:
         raise BadValue("federation.clients", "()", "must hold at least one client")
     _names(client.name for client in federation.clients)

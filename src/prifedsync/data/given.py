@@ -22,7 +22,7 @@ WANTED = "must be a Federation, or a dict of name → (x, y) or (x, y, x_test, y
 
 
 def given(clients: Federation | Mapping[str, tuple[Any, ...]], config: DataConfig, seed: int) -> Federation:
-    """The checked federation of these clients; a dict's labels and values are read by the config's public rules."""
+    """The checked federation of these clients. Labels and values of a dict are read as the config's [data] says."""
     return check(_federation("clients", clients, config, seed))
 
 

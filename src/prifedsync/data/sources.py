@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(config: DataConfig, seed: int) -> Federation:
-    """The checked federation that the config describes; `seed` decides the split and nothing else."""
+    """The checked federation that the config describes. `seed` decides how records are split, and nothing else."""
     if config.source in EMBEDDED:
         records, task = embedded(config)
         return check(divided(config, records, task, seed))

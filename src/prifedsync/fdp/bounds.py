@@ -19,11 +19,15 @@ class Bound(NamedTuple):
 
     @property
     def width(self) -> float:
+        """How far apart the two ends are."""
         return 0.0 if self.lower == self.upper else self.upper - self.lower  # both may be infinite
 
 
 class Neighbours(Enum):
-    """Which data sets must look alike: one record replaced, or one record added or removed."""
+    """The adjacency relation between two data sets: one record replaced, or one record added or removed."""
 
     REPLACE = "replace"
     ADD_REMOVE = "add-remove"
+
+    def __repr__(self) -> str:
+        return str(self)  # as it is written in Python, so that the repr of a plan can be copied

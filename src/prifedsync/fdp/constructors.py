@@ -29,7 +29,7 @@ LEAST_NOISE = 0.05  # noise_multiplier below this protects nobody (ε of hundred
 
 
 def gaussian(mu: float) -> TradeOff:
-    """G_μ = T(N(0, 1), N(μ, 1))."""
+    """G_μ = T(N(0, 1), N(μ, 1)): the guarantee of μ-GDP."""
     mu = number("mu", mu, 0)
     return Gaussian(both_ways(GaussianHalf(mu))) if mu > 0 else identity
 

@@ -32,7 +32,10 @@ class Answer(Enum):
 
 
 class TradeOff(ABC):
-    """A trade-off function; every number it gives is a certified bracket, f(α) its certified lower bound."""
+    """A trade-off function: the least false negative rate of any attack at each false positive rate α.
+
+    Every number it gives is a certified bracket, and f(α) is a certified lower bound.
+    """
 
     @property
     @abstractmethod
@@ -73,11 +76,11 @@ class TradeOff(ABC):
         return np.minimum(np.interp(levels, *self.certified.upper_curve), 1 - levels)
 
     def delta(self, epsilon: float) -> Bound:
-        """δ such that (ε, δ)-DP holds in both orders; ε may be negative."""
+        """The smallest δ such that (ε, δ)-DP holds in both orders; ε may be negative."""
         return self.certified.delta(number("epsilon", epsilon, -np.inf, ends="(]"))
 
     def epsilon(self, delta: float) -> Bound:
-        """ε ≥ 0 such that (ε, δ)-DP holds; the upper end is infinite where δ is less than what leaks outright."""
+        """The smallest ε ≥ 0 such that (ε, δ)-DP holds. The upper end is infinite if no ε is enough for this δ."""
         return self.certified.epsilon(probability("delta", delta))
 
     def mu(self, alpha_min: float = 1e-5) -> Bound:
@@ -85,14 +88,15 @@ class TradeOff(ABC):
         return self.certified.mu(number("alpha_min", alpha_min, 1e-9, 0.1))
 
     def total_variation(self) -> Bound:
+        """The total variation distance between the two outputs."""
         return self.delta(0.0)
 
     def advantage(self) -> Bound:
-        """The best attack's true-positive rate minus its false-positive rate: the total variation."""
+        """The true positive rate of the best attack minus its false positive rate, which is the total variation."""
         return self.total_variation()
 
     def positive_predictive_value(self, prior: float, alpha: float) -> Bound:
-        """How often a membership attack of false-positive rate α is right when it says yes, at a prior probability."""
+        """How often a membership attack with false positive rate α is right when it says yes, at this prior probability."""
         prior = number("prior", prior, 0, 1, ends="()")
         alpha = number("alpha", alpha, 0, 1, ends="()")
         both = self.symmetrised()
@@ -102,11 +106,11 @@ class TradeOff(ABC):
 
     @abstractmethod
     def inverse(self) -> TradeOff:
-        """T(Q, P)."""
+        """T(Q, P), the trade-off function with the two data sets exchanged."""
 
     @abstractmethod
     def symmetrised(self) -> TradeOff:
-        """min{f, f⁻¹}**."""
+        """min{f, f⁻¹}**, which holds for both orders of the two data sets."""
 
     def at_least(self, other: TradeOff) -> Answer:
         """Whether f ≥ other everywhere, up to 1e−9 in δ."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..fdp import TradeOff, gaussian
+from ..fdp import gaussian
 from ..fdp.bounds import Array
 from ..values import BadValue
 
@@ -24,6 +25,7 @@ GUESSING = "random guessing, β = 1 − α"
 CERTIFIED = "certified lower bound, honest participation"
 WORST_CASE = "certified lower bound, worst-case participation"
 PAPER = "the paper's asymptotic value, not a bound"
+Curve = Callable[[Array], Array]  # α → a lower bound on β: a `TradeOff`, or the lowest of several
 NOTE_WIDTH = 96  # characters in one line under the title
 
 
@@ -38,7 +40,7 @@ class Line:
     dashes: str  # "solid", "dash" or "dot"
 
 
-def lines(honest: TradeOff, worst_case: TradeOff, mu_paper: float | None) -> tuple[Line, ...]:
+def lines(honest: Curve, worst_case: Curve, mu_paper: float | None) -> tuple[Line, ...]:
     """Both certified lower bounds, random guessing, and the paper's value."""
     alpha = np.unique(np.concatenate((np.geomspace(1e-6, 0.1, 120), np.linspace(0.0, 1.0, 401))))
     found = [Line(GUESSING, alpha, 1 - alpha, PALE, "dot")]

@@ -1,4 +1,4 @@
-"""Personalisation rules: F_i, and what the client does with it. One small file a rule, one line here."""
+"""Personalisation rules: what the server sends to a client (F_i), and what the client does with it."""
 
 from .alone import Alone
 from .apfl import APFL

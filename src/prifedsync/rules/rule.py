@@ -15,33 +15,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Noised(Generic[T]):
-    """Made of public inputs and counted noisy queries only: may leave the client."""
+    """A value made of public inputs and counted noisy queries only. It may leave the client."""
 
     value: T
 
 
 @dataclass(frozen=True)
 class Unprotected(Generic[T]):
-    """Trained without privacy. May leave the client in a run that says "no guarantee", and in no other."""
+    """A value trained without privacy. It may leave the client in a run that says "no guarantee", and in no other."""
 
     value: T
 
 
 @dataclass(frozen=True)
 class LocalOnly(Generic[T]):
-    """Kept: never leaves the client, and nothing that leaves may depend on it."""
+    """A value that never leaves the client. Nothing that leaves may depend on it."""
 
     value: T
 
 
 @dataclass(frozen=True)
 class Server:
-    """All the server knows: w_glob after so many rounds, and the mean of its last values."""
+    """All that the server knows: the global model w_glob after `round` rounds, and the mean of its last values."""
 
-    weights: Tensor  # [P]
+    weights: Tensor  # w_glob, [P]
     round: int = 0
-    mean: Tensor | None = None  # double
-    averaged: int = 0
+    mean: Tensor | None = None  # of the last global models, in double precision
+    averaged: int = 0  # how many of them
 
     @property
     def released(self) -> Tensor:
@@ -54,7 +54,7 @@ class Server:
         return replace(self, weights=((1 - rate) * self.weights.double() + rate * mean).to(self.weights.dtype))
 
     def next_round(self, average: bool) -> Server:
-        """The round is over; its global model joins the average if it is one of the last."""
+        """The server after this round. With `average`, the global model joins the mean."""
         if not average:
             return replace(self, round=self.round + 1)
         before = self.weights.double() * 0 if self.mean is None else self.mean
@@ -63,22 +63,22 @@ class Server:
 
 
 class Numbers(NamedTuple):
-    """Public numbers of stacked clients, [C, 1] each."""
+    """Public numbers of C stacked clients, [C, 1] each."""
 
-    mixing: Tensor  # α_i
-    strength: Tensor  # λ_i
-    reach: Tensor  # how far a round goes: learning rate, as scheduled and with momentum, times local steps
+    mixing: Tensor  # α_i, `mixing` of the config
+    strength: Tensor  # λ_i, `strength` of the config
+    reach: Tensor  # effective step size of a round: learning rate × schedule ÷ (1 − momentum), times local steps
 
 
 class Steps:
-    """What local steps do besides following the gradient, which has been clipped and noised by then.
+    """What a local step does besides following the gradient, which is already clipped and noised.
 
     A step takes its gradient g at `point`, follows `through`(g) + `pull`, and then moves share and anchor.
     """
 
-    anchored: ClassVar[bool] = False  # whether there is an anchor
-    every: int = 0  # the anchor moves after every so many steps; 0: it stays
-    share: float | None = None  # a number of each client's own that adapts: its first value
+    anchored: ClassVar[bool] = False  # whether the steps use an anchor
+    every: int = 0  # the anchor moves after this many steps; 0: it never moves
+    share: float | None = None  # the first value of a number that adapts for each client; None: there is none
 
     def __init_subclass__(cls) -> None:
         own = [
@@ -94,7 +94,7 @@ class Steps:
         return weights
 
     def through(self, gradient: Tensor, share: Tensor) -> Tensor:
-        """The gradient by the weights, given the gradient at that point."""
+        """The gradient with respect to the weights, from the gradient at `point`."""
         return gradient
 
     def pull(self, weights: Tensor, anchor: Tensor, strength: Tensor) -> Tensor | None:
@@ -120,7 +120,7 @@ class Pulled(Steps):
 
 
 class Kept(Steps):
-    """Training of a model v_i that stays with the client, once its upload is sealed."""
+    """Training of a model v_i that stays with the client. It begins after the upload is complete."""
 
     def anchor(self, upload: Tensor, helper: Tensor) -> Tensor:
         """What the steps look at besides v_i."""
@@ -133,66 +133,71 @@ class Kept(Steps):
 
 @dataclass(frozen=True)
 class Rule:
-    """F_i and what the client does with it. Its fields (`rules.field`) are filled from the config's [rule] by name."""
+    """F_i, and what the client does with it. A method that a rule does not override does what FedAvg does.
+
+    A rule is a frozen dataclass. Its fields (`rules.field`) are filled from the config's [rule] by name. Methods are pure
+    functions of weights and public numbers; none is given a record. [C, P] are C stacked clients with P parameters each.
+    """
 
     name: ClassVar[str] = ""
     server_sends: ClassVar[str] = "w_glob"
     client_does: ClassVar[str] = ""
     leaves: ClassVar[str] = "w̃_i"
-    cost: ClassVar[str] = "K"  # noisy gradients a round
-    numbers: ClassVar[tuple[str, ...]] = ()  # the numbers of each client that it reads: "mixing", "strength"
-    uploads: ClassVar[bool] = True  # whether anything is sent at all
-    attends: ClassVar[bool] = False  # whether what a client is sent is made of everybody's last uploads
-    outer: ClassVar[bool] = False  # whether the upload is not the last iterate; that one is the personal model then
+    cost: ClassVar[str] = "K"  # noisy gradients in a round, in words
+    numbers: ClassVar[tuple[str, ...]] = ()  # which numbers of each client it reads: "mixing", "strength"
+    uploads: ClassVar[bool] = True  # whether clients send anything
+    attends: ClassVar[bool] = False  # whether a client is sent something made of all clients' last uploads
+    outer: ClassVar[bool] = False  # whether the upload differs from the last iterate, which is then the personal model
 
     @property
     def reads_uploads(self) -> bool:
-        """Whether what a client is sent is made of more than the global model: of its own last upload, or everybody's."""
+        """Whether a client is sent something that depends on last uploads, its own or all clients'."""
         return self.attends or type(self).helper is not Rule.helper
 
     @property
     def steps(self) -> Steps:
-        """Of the training for the upload."""
+        """The local steps that lead to the upload."""
         return Steps()
 
     @property
     def kept(self) -> Kept | None:
-        """Of the training for a model of the client's own, if there is one."""
+        """The local steps of a model that the client keeps; None if there is none."""
         return None
 
     @property
     def publishes(self) -> bool:
-        """Whether the training of the client's own model is noisy and counted too."""
+        """Whether the steps of the kept model are noised and counted too, so that it may be published."""
         return False
 
     def merge(self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float) -> Server:
+        """The server after these uploads: by default w_glob moves towards their mean by the server rate."""
         if not isinstance(uploads, (Noised, Unprotected)):
             raise TypeError(f"an upload must be Noised, not {type(uploads).__name__}")
         return server.merged(uploads.value, rate)
 
     def helper(self, weights: Tensor, own: Tensor, numbers: Numbers) -> Tensor:
-        """h_i = F_i(w_glob), with the client's own last upload in view."""
+        """h_i = F_i(w_glob), what a client is sent. `own` is its last upload w̃_i."""
         return weights.expand_as(own)
 
     def attention(self, squared: Tensor, mine: Tensor, numbers: Numbers) -> Tensor:
-        """ξ [C, m]: what everybody's last upload weighs for each client, by squared distances; `mine` marks its own.
+        """ξ [C, m]: the weight of each last upload for each client, from squared distances. `mine` marks its own upload.
 
-        An infinite distance is that of a client who has not sent anything yet.
+        A client that has not sent anything yet is infinitely far away.
         """
         return mine.to(squared.dtype)
 
     def start(self, own: Tensor, helper: Tensor) -> Tensor:
-        """Where local training starts."""
+        """The weights that local training starts from."""
         return helper
 
     def finish(self, trained: Tensor, anchor: Tensor) -> Tensor:
-        """The upload, once local training is over."""
+        """The upload, from the weights at the end of local training and the anchor."""
         return trained
 
     def upload_steps(self, local_steps: int) -> int:
-        """Gradients of one round for the upload."""
+        """How many gradients one round takes for the upload."""
         return local_steps if self.uploads else 0
 
     def noisy_gradients(self, local_steps: int) -> int:
-        """How many noisy gradients a round costs: what accounting counts."""
+        """How many noisy gradients one round takes. The accounting counts these."""
         return self.upload_steps(local_steps) + (local_steps if self.publishes else 0)

@@ -4,7 +4,8 @@ from ..events import RoundDone, Until, Watch, Working
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
-from .training import Finished, Result, Trace, resume, trace, train
+from .result import Result
+from .training import Finished, Trace, resume, trace, train
 
 __all__ = [
     "GIVEN",

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..rules import Server
 from ..server import Aggregator
 from ..sync import Aggregation, Clients, Engine, Evaluation, Synchronisation, Uploads, synchronise
 from .checkpoint import Checkpoint
+from .history import Row, logged_rows, row_of
 from .prepare import Prepared
 from .tensorboard import events_of
 
@@ -66,6 +67,7 @@ class Session:
     checkpoint: Checkpoint | None
     log: dict[str, Any] | None = None  # how much of the log of rounds was saved
     enough: bool = False  # the run was ended before its last round, and stays so
+    history: list[Row] = field(default_factory=list)  # one row for each round
 
     def save(self, log: RoundLog) -> None:
         if self.checkpoint:
@@ -118,15 +120,19 @@ def rounds_of(prepared: Prepared, folder: Path | None, watch: Watch, until: Unti
     if prepared.spending:
         prepared.spending.after(config.rounds)  # a plan that cannot be accounted is refused here
     first = run.server.round
-    begun = saved = time.perf_counter()
+    begun = last = saved = time.perf_counter()
     rounds = () if run.enough else synchronised(prepared, run.aggregator, run.engine, run.server)
     with round_log(folder, run.log) as log, _gentle_interrupt() as interrupted:
+        run.history = logged_rows(folder)
         for run.server, uploads in rounds:
             scored = _scored(run, uploads)
             now = time.perf_counter()
             done = _done(run, uploads, scored, (now - begun) / (run.server.round - first))
             run.enough = until(done)
-            log.append(_line(done))
+            line = _line(done)
+            log.append(line)
+            run.history.append(row_of(line, now - last))
+            last = now
             for name, score in scored.items():
                 events(f"{prepared.metric}/{name}", score, run.server.round)
             watch(done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,13 +42,25 @@ from .loop import Session
 from .prepare import Prepared
 
 
+def guarantees_of(prepared: Prepared) -> Guarantees:
+    """What the clients' plans guarantee, each computed when it is first asked for."""
+    return Guarantees(prepared.config.privacy.delta, len(prepared.jobs))
+
+
+def statement_of(prepared: Prepared, guarantees: Guarantees) -> Statement | None:
+    """What holds for every client; None without privacy."""
+    if not prepared.plans:
+        return None
+    simulation = prepared.config.privacy.randomness == "seeded"
+    return replace(guarantees.worst(prepared.plans), simulation=simulation)
+
+
 def record_of(
-    prepared: Prepared, run: Session, released: Mapping[str, float | None], scores: dict[str, Scores], given: bool,
-    watch: Watch,
+    prepared: Prepared, run: Session, guarantees: Guarantees, released: Mapping[str, float | None],
+    scores: dict[str, Scores], given: bool, watch: Watch,
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
     accounts = run.engine.accounts()
-    guarantees = Guarantees(config.privacy.delta, len(prepared.jobs))
     most = max(account.taken for account in accounts.values())
     randomness = config.privacy.randomness
     public_count = config.privacy.neighbours == "replace"
@@ -72,7 +85,7 @@ def record_of(
             )
         )
         watch(Working("accounting", i + 1, len(prepared.jobs)))
-    statement = guarantees.worst(prepared.plans) if prepared.plans else None
+    statement = statement_of(prepared, guarantees)
     return RunRecord(
         config=as_mapping(config),
         clients=tuple(clients),
@@ -120,7 +133,7 @@ def sentence(statement: Statement | None, randomness: str) -> str:
     """The guarantee in one sentence, and what it is not."""
     if statement is None:
         return NO_GUARANTEE
-    return statement.sentence() + (f" (A simulation: {SIMULATION}.)" if randomness == "seeded" else "")
+    return replace(statement, simulation=randomness == "seeded").sentence()
 
 
 def _stated(statement: Statement, randomness: str) -> dict[str, Any]:

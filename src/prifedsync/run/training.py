@@ -11,49 +11,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..accounting import PrivacyPlan
 from ..config import Config, from_mapping, load, to_toml
 from ..data import Federation
-from ..engines import Cohort
 from ..events import Until, Watch
 from ..files import CONFIG, LOG, claimed, not_begun, write_file
-from ..local import LayerRules, Net, Update
+from ..local import LayerRules, Update
 from ..metrics import GIVEN_METRIC, Metric
 from ..planning import GIVEN_OPTIMISER
 from ..record import (
     RunRecord,
 )
-from ..rules import Rule, Server
+from ..rules import Rule
 from ..values import BadValue
 from .baselines import comparison, scores_of
 from .checkpoint import Checkpoint
 from .loop import rounds_of
 from .prepare import GIVEN, Prepared, prepare
-from .recording import device_name, record_of, versions, write_models
+from .recording import device_name, guarantees_of, record_of, statement_of, versions, write_models
+from .result import Result
+from .watching import watching
 
 RECORD = "record.json"
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run: the record, and the models as plain state_dicts."""
-
-    record: RunRecord
-    net: Net
-    server: Server
-    engine: Cohort
-    folder: Path | None
-
-    @property
-    def state_dict(self) -> dict[str, Tensor]:
-        """The released global model."""
-        return self.net.state_dict(self.server.released)
-
-    def personal(self, client: str) -> dict[str, Tensor]:
-        """A client's own model; `record.personal_models` says whether it may be published."""
-        return self.net.state_dict(self.engine.models()[client].value)
 
 
 @dataclass(frozen=True)
@@ -95,23 +76,28 @@ def train(
     layer_rules: LayerRules | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
+    progress: bool | None = None,
 ) -> Result:
-    """Train as the config says: a preset's name, a file, a mapping of its fields, or nothing for the embedded default.
+    """Train as the config says, and return the models, their scores and what they cost in privacy.
 
-    clients: your records instead of the config's source, client → (x, y) or (x, y, x_test, y_test).
+    config: the name of a preset, a TOML file, a mapping of its fields, a `Config`, or None for the default preset.
+    clients: your records instead of the config's source: client name → (x, y) or (x, y, x_test, y_test).
     model: your module instead of the config's.
-    rule: your personalisation rule; a class takes its own fields from the config's [rule].
-    optimiser: your `Update`. metric: your function of (outputs, y), or a `Metric`.
-    layer_rules: rules for per-sample gradients of your own module classes.
-    out: a new folder for the run. watch: called with every event of the run.
+    rule: your personalisation rule. A class takes its own fields from the config's [rule].
+    optimiser: your `Update`.
+    metric: your function of (outputs, y), or a `Metric`.
+    layer_rules: per-sample gradients for module classes of your own: class → `LayerRule`.
+    out: a new folder for the run. Without it nothing is written.
+    watch: a function that is called with every event of the run.
+    progress: True shows progress, False shows none, None shows it on a terminal and in a notebook.
     """
     given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
     config = given.named_in(config)
-    watch = watch or (lambda event: None)
-    if out is None:
-        return _run(config, given, None, watch)
-    with claimed(Path(out), new=True) as folder:
-        return _run(config, given, folder, watch)
+    with watching(progress, watch) as told:
+        if out is None:
+            return _run(config, given, None, told)
+        with claimed(Path(out), new=True) as folder:
+            return _run(config, given, folder, told)
 
 
 def resume(
@@ -124,8 +110,13 @@ def resume(
     metric: Metric | Callable[..., Any] | None = None,
     layer_rules: LayerRules | None = None,
     watch: Watch | None = None,
+    progress: bool | None = None,
 ) -> Result:
-    """Go on with an interrupted run; what was given from Python before must be given again. Raises `Finished`."""
+    """Go on with an interrupted run. Raises `Finished` if there is nothing left to do.
+
+    folder: the run folder, `out` of the first call.
+    The other arguments are those of `train`. What was given from Python in the first call must be given again.
+    """
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         if folder.is_dir() and not_begun(folder):
@@ -136,7 +127,8 @@ def resume(
             Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
             raise Finished(folder)
         given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
-        return _run(load(folder / CONFIG), given, folder, watch or (lambda event: None))
+        with watching(progress, watch) as told:
+            return _run(load(folder / CONFIG), given, folder, told)
 
 
 class Finished(BadValue):
@@ -200,10 +192,12 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
     for kind in config.compare:
         scores[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
-    record = record_of(prepared, run, evaluation.released if evaluation else {}, scores, given.anything, watch)
+    guarantees = guarantees_of(prepared)
+    released = evaluation.released if evaluation else {}
+    record = record_of(prepared, run, guarantees, released, scores, given.anything, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
         write_models(folder / "models", prepared, run)
         write_file(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False).encode())
         Checkpoint(folder / "checkpoint").remove()
-    return Result(record, prepared.net, run.server, run.engine, folder)
+    return Result(record, prepared, run.server, run.engine, folder, run.history, statement_of(prepared, guarantees))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ..accounting.statement import up
+from ..accounting.statement import in_one_line
 from ..record import KEPT, RunRecord
 from .lines import say, say_place, screen, show, table_of, warn
 
@@ -15,7 +15,6 @@ LABELS = {
     "non-private": "all together",
 }
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
-ADJACENCY = {"replace": "one record replaced", "add-remove": "one record added or removed"}
 
 
 def print_record(record: RunRecord, folder: object) -> None:
@@ -48,20 +47,8 @@ def _protection(record: RunRecord, name: str) -> str:
 
 def guarantee_line(record: RunRecord) -> str:
     """The largest ε and the largest μ of any client, on their safe sides."""
-    stated = record.guarantee
-    assert stated is not None
-    epsilon = stated["epsilon"]["upper"]
-    others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
-    text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
-    if others_choose != epsilon:
-        text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
-    text += f", adjacency: {ADJACENCY[stated['neighbours']]}"
-    seeded = record.config["privacy"]["randomness"] == "seeded"
-    return f"{text} (a simulation)" if seeded else text
-
-
-def _up(value: float | None) -> str:
-    return "∞" if value is None else up(value)
+    assert record.guarantee is not None
+    return in_one_line(record.guarantee, simulation=record.config["privacy"]["randomness"] == "seeded")
 
 
 def score(value: float | None) -> str:

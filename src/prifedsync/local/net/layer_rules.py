@@ -35,6 +35,7 @@ from ...values import BadValue
 from .layers import RULES
 from .per_sample import Formed, Outer, PerRecord
 
+# One record at a time: (layer, its input, the gradient at its output) → the gradient of each parameter of the layer.
 LayerRule = Callable[[Any, Tensor, Tensor], Mapping[str, Tensor | Outer]]
 LayerRules = Mapping[type[nn.Module], LayerRule]
 

@@ -20,7 +20,7 @@ NUMBERS = ("rate", "momentum", "decay", "beta1", "beta2", "stability", "weight_d
 
 
 class Update(ABC):
-    """One kind of optimiser: the vectors it keeps for a client, and what it makes of a noisy gradient.
+    """One kind of optimiser: the vectors it keeps for each client, and the step it takes with a noisy gradient.
 
     An update is post-processing of noisy gradients. It sees no record, so it costs no privacy. It cannot change the number
     of noisy queries either: the engine takes and counts them, and calls the update once for each.
@@ -32,8 +32,8 @@ class Update(ABC):
     """
 
     name: ClassVar[str]
-    slots: ClassVar[tuple[str, ...]] = ()  # vectors it keeps for a client; zeros at first
-    reads: ClassVar[tuple[str, ...]] = ()  # numbers of NUMBERS it reads besides the rate
+    slots: ClassVar[tuple[str, ...]] = ()  # names of the vectors it keeps for each client; they start as zeros
+    reads: ClassVar[tuple[str, ...]] = ()  # the numbers of [local] that `step` reads besides the rate
     proportional: ClassVar[bool] = False  # whether a gradient twice as long makes a step twice as long
     kernel: ClassVar[str | None] = None  # its name in the fused GPU kernel; None: the kernel does not know it
     torch_slots: ClassVar[Mapping[str, str]] = MappingProxyType({})  # slot → its name in the state of the torch twin
