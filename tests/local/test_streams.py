@@ -7,6 +7,7 @@ from scipy import stats
 
 from prifedsync.local import SeededDraws, SystemDraws
 from prifedsync.local.device import streams
+from prifedsync.local.noise import DeviceNoise, add_normals
 
 from . import expanded
 
@@ -67,7 +68,12 @@ def test_noise_is_added_to_every_part_on_the_grid_and_divided(device, dtype):
     divisor, step = torch.tensor([1.0, 16.0, 3.0]).double(), torch.tensor([6], dtype=torch.int32, **on)
     out = torch.full((3, sum(sizes)), torch.nan, dtype=dtype, **on)
     given = [value.to(device) for value in (scale, grid, divisor)]
-    streams.add_normals(parts, streams.Noise(keys_of(*clients, device=device), step, *given), out)
+    made = torch.zeros(3, len(sizes), dtype=torch.int32, **on)
+    planned = DeviceNoise(keys_of(*clients, device=device), step, *given, made)
+    add_normals(parts, planned, out)
+    assert planned.queries(3) == [1, 1, 1]
+    add_normals(parts, planned, torch.empty_like(out))
+    assert planned.queries(2) == [2, 2]
     for c, client in enumerate(clients):
         key = DRAWS.stream(client, 4, "noise")
         drawn = np.concatenate([expanded.normals(key, 6, place, size) for place, size in enumerate(sizes)])
@@ -86,7 +92,8 @@ def test_the_law_is_normal_to_its_tails(device):
     out = torch.zeros(1, count, device=device)
     ones = torch.ones(1, dtype=torch.float64, device=device)
     step = torch.zeros(1, dtype=torch.int32, device=device)
-    streams.add_normals([out.clone()], streams.Noise(keys, step, ones, ones * 2**-12, ones), out)
+    made = torch.zeros(1, 1, dtype=torch.int32, device=device)
+    add_normals([out.clone()], DeviceNoise(keys, step, ones, ones * 2**-12, ones, made), out)
     z = out[0].double()
     tolerance = 6 / count**0.5
     assert abs(z.mean().item()) < tolerance
@@ -146,3 +153,13 @@ def test_everything_in_a_name_counts():
     first = streams.normals(keys, nonces_of((0, 0)), 100)
     for nonce in ((1, 0), (0, 1)):
         assert not torch.isin(streams.normals(keys, nonces_of(nonce), 100), first).any()
+
+
+def test_noise_that_is_missing_on_one_parameter_is_no_query():
+    """Every part of a vector is counted by itself, so that noise on some of it cannot pass for noise on all."""
+    made = torch.tensor([[3, 3], [3, 2]], dtype=torch.int32)
+    ones = torch.ones(2, dtype=torch.float64)
+    planned = DeviceNoise(keys_of("a", "b"), torch.zeros(1, dtype=torch.int32), ones, ones, ones, made)
+    assert planned.queries(1) == [3]
+    with pytest.raises(RuntimeError, match=r"noise was added to the parameters \[3, 2\] times"):
+        planned.queries(2)

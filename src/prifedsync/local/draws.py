@@ -90,7 +90,7 @@ def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def _stream_key(secret: bytes, client: str, round: int, purpose: str) -> bytes:
-    """Of what is drawn on a device (`streams.py`); begins like no key that is drawn from here."""
+    """Of what is drawn on a device (`device/streams.py`); begins like no key that is drawn from here."""
     return hashlib.blake2b(f"stream|{round}|{purpose}|{client}".encode(), key=secret, digest_size=KEY_BYTES).digest()
 
 

@@ -1,5 +1,6 @@
 """The one home of noise, on the host and on a device. Whoever adds it says how many noisy queries that made, and the
-counts of a run are sums of these answers.
+counts of a run are sums of these answers. On a GPU one kernel (`device/kernels.py`) adds the same noise, counts it in the
+same place and takes the optimiser's step in one pass.
 
 The sum and the noise are doubles; their sum is rounded to a grid that depends on public numbers alone. Plain floating-point
 noise has gaps by which an attacker can tell what it was added to (Mironov 2012); a cell of the grid holds so many doubles

@@ -34,7 +34,7 @@ def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
         config = config.with_rule("fedavg")
     bare = prepared.under(config)
     engine = bare.cohort(SeededDraws(config.seed))
-    start = Server(engine.start)
+    start = Server(bare.start)
     server = start
     begun = time.perf_counter()
     for server, uploads in synchronised(bare, bare.aggregator(), engine, start):

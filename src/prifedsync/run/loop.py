@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
-from ..engines import Cohort
 from ..events import RoundDone, Until, Watch
 from ..files import LOG, RoundLog, round_log
 from ..local import Draws, SeededDraws, SystemDraws
@@ -60,7 +59,7 @@ class Session:
     """One run while it lasts: both sides of Algorithm 1, and what is known of it."""
 
     prepared: Prepared
-    engine: Cohort
+    engine: Engine
     aggregator: Aggregator
     server: Server
     scores: Scores
@@ -95,7 +94,7 @@ def session(prepared: Prepared, folder: Path | None) -> Session:
     engine = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
     aggregator = prepared.aggregator(checkpoint.folder if checkpoint else None)
     scores = Scores(dict.fromkeys(engine.names), set())
-    begun = Session(prepared, engine, aggregator, Server(engine.start), scores, checkpoint)
+    begun = Session(prepared, engine, aggregator, Server(prepared.start), scores, checkpoint)
     if checkpoint and checkpoint.exists():
         begun.server, progress = checkpoint.load(engine, aggregator)
         begun.scores = Scores(progress["personal"], set(progress["stale"]))

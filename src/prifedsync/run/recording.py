@@ -145,7 +145,7 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
     found = list(statement.warnings) if statement else []
     found += _rare_events(prepared, guarantees)
     private = config.privacy.randomness == "system" or config.data.source not in PUBLIC
-    if private and any(len(c.test) for c in prepared.held.clients):
+    if private and prepared.federation and any(len(client.test) for client in prepared.federation.clients):
         found.append(SCORES_LEAK)
     if private and prepared.plans:
         found.append(TIMINGS_LEAK)

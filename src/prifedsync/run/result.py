@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from .. import models
 from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
-from ..engines import Cohort
 from ..local import Net
 from ..record import KEPT, RunRecord
 from ..rules import Server
+from ..sync import Engine
 from ..values import NOT_GIVEN, BadValue
 from .history import Row
 from .prepare import Prepared
@@ -48,7 +48,7 @@ class Result:
     record: RunRecord
     prepared: Prepared
     server: Server
-    engine: Cohort
+    engine: Engine
     folder: Path | None
     history: list[Row]
     guarantee: Statement | None

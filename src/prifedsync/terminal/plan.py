@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..accounting import NoisySteps, Target
+from ..accounting import Target
 from ..accounting.planning import ClientAnswer
 from ..accounting.statement import percent_up, up
 from .lines import say, screen, show, table_of, warn
@@ -33,9 +33,9 @@ def _settings(answer: ClientAnswer) -> list[str]:
     """Batch, rounds and noise; noise is rounded up, so that whoever types it in is not worse off."""
     if answer.plan is None:
         return ["–", "–", "–"]
-    steps = answer.plan.mechanism
-    batch = str(steps.batch) if isinstance(steps, NoisySteps) else "–"
-    return [batch, str(answer.plan.rounds), up(steps.noise_multiplier, 5)]
+    mechanism = answer.plan.mechanism
+    batch = str(mechanism.steps.batch) if mechanism.steps else "–"
+    return [batch, str(answer.plan.rounds), up(mechanism.noise_multiplier, 5)]
 
 
 def _numbers(answer: ClientAnswer) -> list[str]:

@@ -1,6 +1,6 @@
 """Stacked clients on a GPU: tensors that stay in place, and one local step that is made once and replayed.
 
-Every random number is made on the device from the client's own stream (`local/streams.py`), so a step is nothing but work
+Every random number is made on the device from the client's own stream (`streams.py`), so a step is nothing but work
 for the device: which records, their clipped gradients, noise, optimiser. The host only says how often.
 Axis letters: C clients, P parameters, K local steps, W records of a batch, padding included.
 """
