@@ -108,7 +108,30 @@ class Cohort(ABC):
 
     def train(self, round: int, helpers: Helpers) -> Uploads:
         """Everybody answers; those who take part train group by group, and models that stay come after the seal."""
-        asked = set(helpers.names)
+        answers, present = self._joined(round, helpers.names)
+        groups = self.groups(present)
+        sealed: dict[str, Sent] = {}
+        stacks = []
+        received = []
+        for group in groups:
+            before = [client.queries for client in group]
+            helper = self._received(round, group, helpers)
+            received.append(helper if self.kept else None)  # what is kept looks at what the upload began with
+            rows = self._upload(round, group, helper)
+            if rows is None:
+                continue
+            stacks.append(rows)
+            for client, row, was in zip(group, rows, before, strict=True):
+                sealed[client.name] = Sent(row, client.queries - was)
+        uploads = self._sealed(answers | sealed, stacks, list(sealed))
+        for group, kept_helper in zip(groups, received, strict=True):
+            if kept_helper is not None:
+                self._keep(round, group, kept_helper)
+        return uploads
+
+    def _joined(self, round: int, names: Sequence[str]) -> tuple[dict[str, Answer], list[Client]]:
+        """What those who are asked answer as far as it is known before they train, and who takes part."""
+        asked = set(names)
         answers: dict[str, Answer] = {}
         present = []
         for client in self.clients:
@@ -118,22 +141,7 @@ class Cohort(ABC):
             if refusal is None:
                 present.append(client)
             answers[client.name] = refusal or Stayed()  # until its upload is there
-        groups = self.groups(present)
-        sealed: dict[str, Sent] = {}
-        stacks = []
-        for group in groups:
-            before = [client.queries for client in group]
-            rows = self._upload(round, group, self._received(round, group, helpers))
-            if rows is None:
-                continue
-            stacks.append(rows)
-            for client, row, was in zip(group, rows, before, strict=True):
-                sealed[client.name] = Sent(row, client.queries - was)
-        uploads = self._sealed(answers | sealed, stacks, list(sealed))
-        if self.kept:
-            for group in groups:
-                self._keep(round, group, bounded(helpers([client.name for client in group]).to(self.net.device)))
-        return uploads
+        return answers, present
 
     def accounts(self) -> Mapping[str, Account]:
         return {client.name: Account(client.taken, client.queries) for client in self.clients}
