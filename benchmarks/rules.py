@@ -109,7 +109,7 @@ def measured(workload: str, variant: str, seed: int, private: bool, clients: Any
         "noisy_gradients": record.clients[0].noisy_queries,
         "personal_mean": personal.own.mean,
         "personal_worst": personal.own.worst,
-        "global_mean": released and released.everybody.mean,
+        "global_mean": released and released.pooled.mean,
         "global_worst": released and released.own.worst,
         "publishing": record.personal_models,
         "seconds": time.perf_counter() - begun,
