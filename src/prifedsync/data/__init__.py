@@ -1,4 +1,4 @@
-"""Sources of records and how they are split over clients; nothing here is fitted to private records."""
+"""Sources of records, and how records are split over clients. Nothing here is fitted to private records."""
 
 from .federation import Client, Description, Federation, Records, Task, check
 from .given import given

@@ -1,4 +1,4 @@
-"""What a federation is: named clients with records of one shape, and what is predicted from them."""
+"""A federation: named clients whose records have one shape, and the task they are trained for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch import Tensor
 from ..values import BadValue, whole
 
 Kind = Literal["classes", "binary", "regression"]
-LONGEST_NAME = 200  # bytes; names become file names
+LONGEST_NAME = 200  # bytes: names become file names
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted: one of `classes` classes, yes or no (two classes), or a number (no classes)."""
+    """What is predicted: one of `classes` classes, one of two classes (binary), or a number (regression, no classes)."""
 
     kind: Kind
     classes: int
@@ -30,12 +30,14 @@ class Task:
             raise BadValue("task.kind", repr(self.kind), f"must be one of {', '.join(get_args(Kind))}")
         if self.kind == "classes":
             whole("task.classes", self.classes, 2)
+        elif self.kind == "binary":
+            whole("task.classes", self.classes, 2, 2)
         else:
-            whole("task.classes", self.classes, *((2, 2) if self.kind == "binary" else (0, 0)))
+            whole("task.classes", self.classes, 0, 0)
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for one record."""
+        """How many numbers a model outputs for one record."""
         return self.classes if self.kind == "classes" else 1
 
     @property
@@ -56,7 +58,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One owner's records: those trained on, and those held out for scores."""
+    """One owner's records: the training records, and the test records held out for scores."""
 
     name: str
     train: Records
@@ -65,30 +67,34 @@ class Client:
 
 @dataclass(frozen=True)
 class Description:
-    """What is public about a federation: enough to plan a run with, and to serve one without holding a record."""
+    """What is public about a federation: enough to plan a run, and to be its server, without holding a record."""
 
-    sizes: Mapping[str, int]  # of each client by its name: how many records it trains on
+    sizes: Mapping[str, int]  # name of a client → number of its training records
     shape: tuple[int, ...]  # of one record
     task: Task
-    copies: int = 1  # clients that one and the same record may lie with
-    tokens: int = 0  # how many different whole numbers a record is made of, where it is made of such; 0: of floats
+    copies: int = 1  # how many clients may hold the same record
+    tokens: int = 0  # number of different tokens, if records are made of tokens; 0 if they are made of floats
 
     def __post_init__(self) -> None:
         if not self.sizes:
-            raise BadValue("federation.clients", "()", "must hold at least one client")
+            raise BadValue("federation.clients", "()", "must hold at least one client", "give at least one client")
         _names(self.sizes)
         for name, size in self.sizes.items():
             whole(f"client {name!r}, records", size, 1)
         whole("copies", self.copies, 1)
 
     def made_up(self, count: int) -> Records:
-        """Records that nobody has, of this shape: what a model is inspected with where there are no others."""
+        """Made-up records of this shape, to inspect a model with where no real ones are held."""
         draw = torch.Generator().manual_seed(0)
         size = (count, *self.shape)
-        x = torch.randint(0, self.tokens, size, generator=draw) if self.tokens else torch.randn(size, generator=draw)
+        if self.tokens:
+            x = torch.randint(0, self.tokens, size, generator=draw)
+        else:
+            x = torch.randn(size, generator=draw)
         if self.task.kind == "regression":
             return Records(x, torch.randn(count, generator=draw))
-        return Records(x, torch.randint(0, self.task.classes, (count,), generator=draw).to(self.task.label_dtype))
+        y = torch.randint(0, self.task.classes, (count,), generator=draw)
+        return Records(x, y.to(self.task.label_dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +103,7 @@ class Federation:
 
     clients: tuple[Client, ...]
     task: Task
-    copies: int = 1  # clients that one and the same record may lie with: it leaks through each of them
+    copies: int = 1  # how many clients may hold the same record: it leaks through each of them
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,20 +112,20 @@ class Federation:
 
     @property
     def tokens(self) -> bool:
-        """Whether records are whole numbers, for an embedding; the nets that come with the package want floats."""
+        """Whether records are made of tokens, for an embedding. The nets that come with the package need floats."""
         return self.clients[0].train.x.dtype == torch.int64
 
     @property
     def description(self) -> Description:
-        """What is public about it. How many different tokens there are is not, and has to be said by whoever knows."""
+        """What is public about it. The number of different tokens is not read off the records."""
         sizes = {client.name: len(client.train) for client in self.clients}
         return Description(sizes, self.shape, self.task, self.copies)
 
 
 def check(federation: Federation) -> Federation:
-    """The federation as float32 or int64 tensors; refused, by the client's name, if some records cannot be trained on."""
+    """The federation as float32 or int64 tensors. Records that cannot be trained on are refused by their client's name."""
     if not federation.clients:
-        raise BadValue("federation.clients", "()", "must hold at least one client")
+        raise BadValue("federation.clients", "()", "must hold at least one client", "give at least one client")
     _names(client.name for client in federation.clients)
     first: Client | None = None
     clients = []
@@ -133,23 +139,23 @@ def check(federation: Federation) -> Federation:
         if len(client.test):
             test = _records(f"{who}, test set", client.test, federation.task)
             _alike(f"{who}, test set", test, first)
-        else:  # of any shape, since it holds nothing
+        else:  # an empty test set may have any shape
             test = Records(train.x[:0], train.y[:0])
         clients.append(Client(client.name, train, test))
     return replace(federation, clients=tuple(clients))
 
 
 def paired(who: str, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
-    """Refuses records and labels that do not belong to each other: one row of x for every number in y."""
+    """Refuse arrays that are not one row of x for every label in y."""
     if y.ndim != 1:
-        raise BadValue(
-            f"{who}, y", f"array of shape {tuple(y.shape)}", "must be one label a record: shape (n,)", "flatten it"
-        )
+        rule = "must hold one label per record, in shape (n,)"
+        raise BadValue(f"{who}, y", f"array of shape {tuple(y.shape)}", rule, "flatten it")
     if x.ndim < 2 or math.prod(x.shape[1:]) == 0:
+        rule = "must have shape (n, …), with one record in each row"
         remedy = "reshape it to (n, 1)" if x.ndim == 1 else "give each record at least one value"
-        raise BadValue(f"{who}, x", f"array of shape {tuple(x.shape)}", "must have shape (n, …), a record in a row", remedy)
+        raise BadValue(f"{who}, x", f"array of shape {tuple(x.shape)}", rule, remedy)
     if len(x) != len(y):
-        rule = f"is not the {len(y)} labels in y"
+        rule = f"must be the number of labels in y: there are {len(y)} labels"
         raise BadValue(f"{who}, records in x", len(x), rule, "give every record one label")
 
 
@@ -157,17 +163,13 @@ def _names(names: Iterable[str]) -> None:
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise BadValue("client name", repr(name), "must be a text that is not empty", "give every client a name")
-        if (
-            not name.isprintable()
-            or set(name) & set("/\\")
-            or name in (".", "..")
-            or len(quote(name, safe="")) > LONGEST_NAME
-        ):
+            raise BadValue("client name", repr(name), "must be a text and not empty", "give every client a name")
+        too_long = len(quote(name, safe="")) > LONGEST_NAME
+        if too_long or not name.isprintable() or set(name) & set("/\\") or name in (".", ".."):
             rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long as a file name"
             raise BadValue("client name", repr(name), rule, "rename the client")
         if name in seen:
-            raise BadValue("client name", repr(name), "is there twice", "give each client its own name")
+            raise BadValue("client name", repr(name), "is the name of two clients", "give each client its own name")
         seen.add(name)
 
 
@@ -177,22 +179,27 @@ def _records(who: str, records: Records, task: Task) -> Records:
             kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
             raise BadValue(f"{who}, {part}", kind, "must be a tensor of real numbers", "convert it with torch.as_tensor")
     paired(who, records.x, records.y)
-    counted = not records.x.is_floating_point() and records.x.dtype != torch.bool
-    x = records.x.detach().to(torch.int64 if counted else torch.float32)
+    tokens = not records.x.is_floating_point() and records.x.dtype != torch.bool
+    x = records.x.detach().to(torch.int64 if tokens else torch.float32)
     _finite(f"{who}, x", x)
-    given = records.y.detach() if records.y.is_floating_point() else records.y.to(torch.int64)
-    _finite(f"{who}, y", given)
+    labels = records.y.detach() if records.y.is_floating_point() else records.y.to(torch.int64)
+    _finite(f"{who}, y", labels)
     if task.kind != "regression":
-        wrong = (given < 0) | (given >= task.classes) | (given != given.floor() if given.is_floating_point() else False)
-        if wrong.any():
-            at = int(wrong.nonzero()[0])
-            rule = f"must be a class from 0 to {task.classes - 1}"
-            raise BadValue(
-                f"{who}, label of record {at}", given[at].item(), rule, "correct the label, or give more classes"
-            )
-    y = given.to(task.label_dtype)
+        _check_classes(who, labels, task)
+    y = labels.to(task.label_dtype)
     _finite(f"{who}, y", y)
     return Records(x, y)
+
+
+def _check_classes(who: str, labels: Tensor, task: Task) -> None:
+    wrong = (labels < 0) | (labels >= task.classes)
+    if labels.is_floating_point():
+        wrong |= labels != labels.floor()
+    if wrong.any():
+        at = int(wrong.nonzero()[0])
+        rule = f"must be a class from 0 to {task.classes - 1}"
+        remedy = "correct the label, or set a larger number of classes"
+        raise BadValue(f"{who}, label of record {at}", labels[at].item(), rule, remedy)
 
 
 def _finite(what: str, values: Tensor) -> None:
@@ -200,18 +207,19 @@ def _finite(what: str, values: Tensor) -> None:
         return
     at = int((~values.isfinite()).nonzero()[0, 0])
     value = values[at].flatten()
-    worst = value[~value.isfinite()][0].item()
-    raise BadValue(f"{what} of record {at}", worst, "must be finite (in float32)", "fill it in, or leave the record out")
+    first = value[~value.isfinite()][0].item()
+    raise BadValue(f"{what} of record {at}", first, "must be finite in float32", "replace it, or leave the record out")
 
 
 def _alike(who: str, records: Records, first: Client) -> None:
-    said = f"as client {first.name!r}, training set"
-    shape, wanted = tuple(records.x.shape[1:]), tuple(first.train.x.shape[1:])
-    if shape != wanted:
-        raise BadValue(f"{who}, shape of a record", shape, f"must be {wanted}, {said}", "give all clients the same columns")
+    model = f"as in the training set of client {first.name!r}"
+    shape = tuple(records.x.shape[1:])
+    expected_shape = tuple(first.train.x.shape[1:])
+    if shape != expected_shape:
+        rule = f"must be {expected_shape}, {model}"
+        raise BadValue(f"{who}, shape of a record", shape, rule, "give all clients the same columns")
     if records.x.dtype != first.train.x.dtype:
-        kind, expected = str(records.x.dtype).removeprefix("torch."), str(first.train.x.dtype).removeprefix("torch.")
-        rule = f"must be {expected}, {said}"
-        raise BadValue(
-            f"{who}, kind of numbers in x", kind, rule, "convert it: floats for values, whole numbers for tokens"
-        )
+        dtype = str(records.x.dtype).removeprefix("torch.")
+        rule = f"must be {str(first.train.x.dtype).removeprefix('torch.')}, {model}"
+        remedy = "convert it: floats for values, whole numbers for tokens"
+        raise BadValue(f"{who}, dtype of x", dtype, rule, remedy)

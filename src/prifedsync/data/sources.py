@@ -1,4 +1,4 @@
-"""Where records come from: one entrance for every source."""
+"""All sources of records behind one function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(config: DataConfig, seed: int) -> Federation:
-    """The checked federation that the config describes; `seed` decides the split and nothing else."""
+    """The checked federation that the config describes. `seed` decides the split and nothing else."""
     if config.source in EMBEDDED:
         records, task = embedded(config)
         return check(divided(config, records, task, seed))
@@ -34,5 +34,5 @@ def load(config: DataConfig, seed: int) -> Federation:
         return check(from_function(config, seed))
     known = [*EMBEDDED, *IMAGES, "csv", "npz"]
     near = get_close_matches(config.source, known, 1)
-    remedy = f"did you mean {near[0]}?" if near else 'or "module:function"'
+    remedy = f"did you mean {near[0]}?" if near else 'name one of these, or your own function as "module:function"'
     raise BadValue("data.source", repr(config.source), f"must be one of {', '.join(known)}", remedy)
