@@ -1,4 +1,4 @@
-"""Personalisation rules: F_i, and what the client does with it. One small file a rule, one line here."""
+"""Personalisation rules: F_i, and what the client does with it. Each rule has a small file, and one line here."""
 
 from .alone import Alone
 from .apfl import APFL
