@@ -60,7 +60,8 @@ def checksum(content: bytes | memoryview) -> str:
 
 def damaged(path: Path | None) -> BadValue:
     """The error for a file that is not as it was written."""
-    return BadValue("checkpoint", path, "is damaged", "restore an earlier copy of the run folder, or start a new run")
+    remedy = "restore an earlier copy of the run folder, or start a new run"
+    return BadValue("checkpoint", path, "is damaged", remedy)
 
 
 @contextmanager
@@ -73,12 +74,14 @@ def claimed(folder: Path, new: bool) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadValue(field, folder, "is in use by another process", "wait until it has ended") from None
+            rule = "is in use by another process"
+            raise BadValue(field, folder, rule, "wait until it has ended") from None
         except OSError as error:
             rule = f"cannot be locked ({error.strerror}), and two processes in one folder would add the same noise"
             raise BadValue(field, folder, rule, "use a folder on a local disk") from None
         if new and not not_begun(folder):
-            raise BadValue("out", folder, "is not empty", f"name a new folder, or resume the run: --resume {folder}")
+            remedy = f"name a new folder, or resume the run: --resume {folder}"
+            raise BadValue("out", folder, "is not empty", remedy)
         try:
             yield folder
         finally:
@@ -125,7 +128,8 @@ def round_log(folder: Path | None, saved: dict[str, Any] | None) -> Iterator[Rou
     path = folder / LOG
     written = path.read_bytes()[: saved["length"]] if saved and path.is_file() else b""
     if saved and len(written) < saved["length"]:
-        raise BadValue("resume", folder, f"has lost lines of {LOG}", "restore a copy of the run folder, or start a new run")
+        remedy = "restore a copy of the run folder, or start a new run"
+        raise BadValue("resume", folder, f"has lost lines of {LOG}", remedy)
     if saved and checksum(written) != saved["checksum"]:
         raise damaged(path)
     with path.open("ab") as file:

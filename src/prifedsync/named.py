@@ -46,7 +46,8 @@ def call(field: str, name: str, *arguments: object) -> Any:
     except BadValue:
         raise
     except Exception as error:
-        raise BadValue(field, repr(name), f"raised {one_line(error)}", "call it on its own to see the traceback") from error
+        remedy = "call it on its own to see the traceback"
+        raise BadValue(field, repr(name), f"raised {one_line(error)}", remedy) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -73,7 +74,8 @@ def _module(field: str, name: str, where: str) -> ModuleType:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name and (where == error.name or where.startswith(f"{error.name}.")):
-            raise BadValue(field, repr(name), f"cannot be found: no module {error.name}", FORM) from None
+            rule = f"cannot be found: no module {error.name}"
+            raise BadValue(field, repr(name), rule, FORM) from None
         raise _failed(field, name, error) from error
     except Exception as error:
         raise _failed(field, name, error) from error

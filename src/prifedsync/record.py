@@ -100,7 +100,8 @@ class RunRecord:
         version = data.get("schema_version")
         if version not in tuple(POOLED):
             rule = f"must be a schema version that this program can read, 1 to {SCHEMA_VERSION}"
-            raise BadValue("schema_version", version, rule, "read the record with the program version that wrote it")
+            remedy = "read the record with the program version that wrote it"
+            raise BadValue("schema_version", version, rule, remedy)
         changed = {
             "scores": {
                 name: Scores(own=Score(**both["own"]), pooled=Score(**both[POOLED[version]]))
@@ -120,7 +121,8 @@ class RunRecord:
         except BadValue:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadValue("record", path, f"cannot be read: {error!r}", "restore the file from a copy") from None
+            remedy = "restore the file from a copy"
+            raise BadValue("record", path, f"cannot be read: {error!r}", remedy) from None
 
     def repeatable(self) -> dict[str, Any]:
         """The part that must be equal if the same run is repeated."""
@@ -169,7 +171,8 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
     """The plan that `plan_as_json` wrote. Its mechanism must be noisy steps."""
     if data.get("mechanism") != NoisySteps.__name__:
         remedy = "use a plan of noisy steps"
-        raise BadValue("plan.mechanism", data.get("mechanism"), f"must be {NoisySteps.__name__}", remedy)
+        rule = f"must be {NoisySteps.__name__}"
+        raise BadValue("plan.mechanism", data.get("mechanism"), rule, remedy)
     numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
     sampling = Sampling(data["sampling"])
     return PrivacyPlan(

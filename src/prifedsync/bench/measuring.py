@@ -82,7 +82,8 @@ def measure(
     config = work.config(kind, device, overrides)
     most = min(MOST, config.rounds - WARM - 1)  # clients refuse more rounds than are planned
     if most < LEAST:
-        raise BadValue("rounds", config.rounds, "is too small to time a run", f"plan at least {LEAST + WARM + 1} rounds")
+        remedy = f"plan at least {LEAST + WARM + 1} rounds"
+        raise BadValue("rounds", config.rounds, "is too small to time a run", remedy)
     counts = [whole("clients", n, 1, MOST_CLIENTS) for n in clients] or [work.clients[kind]]
     limit = LIMIT[kind] if limit is None else number("seconds", limit, 0)
     try:
@@ -92,7 +93,8 @@ def measure(
         scaling = [own, *(_scaled(work, config, kind, n, limit / 4, most, watch) for n in counts[1:])]
     except torch.OutOfMemoryError:
         rule = "needs more memory than the device has"
-        raise BadValue("clients", max(counts), rule, "choose a smaller number with --clients") from None
+        remedy = "choose a smaller number with --clients"
+        raise BadValue("clients", max(counts), rule, remedy) from None
     return times | {"scaling": sorted(scaling, key=lambda each: int(each["clients"]))}
 
 

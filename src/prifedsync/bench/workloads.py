@@ -50,7 +50,8 @@ class Workload:
             rule = "has no noisy steps to time"
             raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "leave it out")
         if not rule_of(config).noisy_gradients(config.local.local_steps):
-            raise BadValue("rule.name", config.rule.name, "has no noisy steps to time", "set rule.publish=true")
+            rule = "has no noisy steps to time"
+            raise BadValue("rule.name", config.rule.name, rule, "set rule.publish=true")
         return config
 
     def federation(self, clients: int) -> Federation:

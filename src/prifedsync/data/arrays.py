@@ -94,7 +94,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
 def _array(held: dict[str, np.ndarray], name: str, who: str) -> np.ndarray:
     if name not in held:
         names = ", ".join(held) or "none"
-        raise BadValue(f"{who}, arrays", names, f"must include {name}", "write it with numpy.savez(file, x=x, y=y)")
+        remedy = "write it with numpy.savez(file, x=x, y=y)"
+        raise BadValue(f"{who}, arrays", names, f"must include {name}", remedy)
     return held[name]
 
 
@@ -112,7 +113,8 @@ def records(config: DataConfig, x: np.ndarray, y: np.ndarray, task: Task, who: s
         texts = [str(text).strip() for text in decoded.tolist()]
         return Records(values, labels.from_texts(texts, task, config, place))
     if y.dtype.kind not in "biuf":
-        raise BadValue(f"{who}, y", y.dtype, "must hold numbers or texts", "convert the labels to numbers or texts")
+        remedy = "convert the labels to numbers or texts"
+        raise BadValue(f"{who}, y", y.dtype, "must hold numbers or texts", remedy)
     return Records(values, labels.from_numbers(y.astype(np.float64), task, config, place))
 
 
@@ -153,4 +155,5 @@ def _check_settings(config: DataConfig, task: Task) -> None:
             if name not in known:
                 raise BadValue(key(table, name), value, rule, remedy)
     if config.columns:
-        raise BadValue("data.columns", list(config.columns), rule, "leave it out: arrays have no column names")
+        remedy = "leave it out: arrays have no column names"
+        raise BadValue("data.columns", list(config.columns), rule, remedy)

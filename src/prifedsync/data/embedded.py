@@ -89,10 +89,12 @@ def refuse_descriptions(config: DataConfig, task: Task) -> None:
         if value := getattr(config, name):
             shown = list(value) if not isinstance(value, str) else repr(value)
             rule = f"is not read by data.source = {config.source}"
-            raise BadValue(f"data.{name}", shown, rule, 'leave it out, or set data.source = "csv" for your own data')
+            remedy = 'leave it out, or set data.source = "csv" for your own data'
+            raise BadValue(f"data.{name}", shown, rule, remedy)
     if config.classes not in (0, task.classes):
         rule = f"must be 0 or {task.classes} for data.source = {config.source}"
         raise BadValue("data.classes", config.classes, rule, "leave it out")
     # "classes" is the default: the user may not have set it
     if config.task not in ("classes", task.kind):
-        raise BadValue("data.task", config.task, f"must be {task.kind} for data.source = {config.source}", "leave it out")
+        rule = f"must be {task.kind} for data.source = {config.source}"
+        raise BadValue("data.task", config.task, rule, "leave it out")

@@ -27,7 +27,8 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise BadValue("task.kind", repr(self.kind), f"must be one of {', '.join(get_args(Kind))}")
+            rule = f"must be one of {', '.join(get_args(Kind))}"
+            raise BadValue("task.kind", repr(self.kind), rule)
         if self.kind == "classes":
             whole("task.classes", self.classes, 2)
         elif self.kind == "binary":
@@ -77,7 +78,8 @@ class Description:
 
     def __post_init__(self) -> None:
         if not self.sizes:
-            raise BadValue("federation.clients", "()", "must hold at least one client", "give at least one client")
+            rule = "must hold at least one client"
+            raise BadValue("federation.clients", "()", rule, "give at least one client")
         _names(self.sizes)
         for name, size in self.sizes.items():
             whole(f"client {name!r}, records", size, 1)
@@ -125,7 +127,8 @@ class Federation:
 def check(federation: Federation) -> Federation:
     """The federation as float32 or int64 tensors. Records that cannot be trained on are refused by their client's name."""
     if not federation.clients:
-        raise BadValue("federation.clients", "()", "must hold at least one client", "give at least one client")
+        rule = "must hold at least one client"
+        raise BadValue("federation.clients", "()", rule, "give at least one client")
     _names(client.name for client in federation.clients)
     first: Client | None = None
     clients = []
@@ -133,7 +136,8 @@ def check(federation: Federation) -> Federation:
         who = f"client {client.name!r}"
         train = _records(f"{who}, training set", client.train, federation.task)
         if not len(train):
-            raise BadValue(f"{who}, training records", 0, "must be at least 1", "leave the client out, or give it records")
+            remedy = "leave the client out, or give it records"
+            raise BadValue(f"{who}, training records", 0, "must be at least 1", remedy)
         first = first or replace(client, train=train)
         _alike(f"{who}, training set", train, first)
         if len(client.test):
@@ -163,13 +167,15 @@ def _names(names: Iterable[str]) -> None:
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise BadValue("client name", repr(name), "must be a text and not empty", "give every client a name")
+            rule = "must be a text and not empty"
+            raise BadValue("client name", repr(name), rule, "give every client a name")
         too_long = len(quote(name, safe="")) > LONGEST_NAME
         if too_long or not name.isprintable() or set(name) & set("/\\") or name in (".", ".."):
             rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long as a file name"
             raise BadValue("client name", repr(name), rule, "rename the client")
         if name in seen:
-            raise BadValue("client name", repr(name), "is the name of two clients", "give each client its own name")
+            remedy = "give each client its own name"
+            raise BadValue("client name", repr(name), "is the name of two clients", remedy)
         seen.add(name)
 
 
@@ -177,7 +183,8 @@ def _records(who: str, records: Records, task: Task) -> Records:
     for part, values in (("x", records.x), ("y", records.y)):
         if not isinstance(values, Tensor) or values.is_complex():
             kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
-            raise BadValue(f"{who}, {part}", kind, "must be a tensor of real numbers", "convert it with torch.as_tensor")
+            rule = "must be a tensor of real numbers"
+            raise BadValue(f"{who}, {part}", kind, rule, "convert it with torch.as_tensor")
     paired(who, records.x, records.y)
     tokens = not records.x.is_floating_point() and records.x.dtype != torch.bool
     x = records.x.detach().to(torch.int64 if tokens else torch.float32)
@@ -208,7 +215,8 @@ def _finite(what: str, values: Tensor) -> None:
     at = int((~values.isfinite()).nonzero()[0, 0])
     value = values[at].flatten()
     first = value[~value.isfinite()][0].item()
-    raise BadValue(f"{what} of record {at}", first, "must be finite in float32", "replace it, or leave the record out")
+    remedy = "replace it, or leave the record out"
+    raise BadValue(f"{what} of record {at}", first, "must be finite in float32", remedy)
 
 
 def _alike(who: str, records: Records, first: Client) -> None:
@@ -217,7 +225,8 @@ def _alike(who: str, records: Records, first: Client) -> None:
     expected_shape = tuple(first.train.x.shape[1:])
     if shape != expected_shape:
         rule = f"must be {expected_shape}, {model}"
-        raise BadValue(f"{who}, shape of a record", shape, rule, "give all clients the same columns")
+        remedy = "give all clients the same columns"
+        raise BadValue(f"{who}, shape of a record", shape, rule, remedy)
     if records.x.dtype != first.train.x.dtype:
         dtype = str(records.x.dtype).removeprefix("torch.")
         rule = f"must be {str(first.train.x.dtype).removeprefix('torch.')}, {model}"

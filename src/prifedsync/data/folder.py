@@ -29,10 +29,12 @@ def files(config: DataConfig, ending: str) -> dict[str, Path] | Path:
         if len(of_kind) == 1:  # --data may name the folder of the one file
             return of_kind[0]
         rule = f"is for one file with all clients, but {config.path} holds {len(of_kind)} files"
-        raise BadValue("data.client_column", repr(config.client_column), rule, "leave it out, or name one file")
+        remedy = "leave it out, or name one file"
+        raise BadValue("data.client_column", repr(config.client_column), rule, remedy)
     if config.partition == "column":
         rule = "needs a column that names the client, but data.client_column is empty"
-        raise BadValue("data.partition", "column", rule, "set data.client_column; one file per client needs no partition")
+        remedy = "set data.client_column; one file per client needs no partition"
+        raise BadValue("data.partition", "column", rule, remedy)
     return _by_client(of_kind)
 
 

@@ -45,7 +45,8 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
         several = isinstance(parts, (tuple, list))
         if not isinstance(name, str) or not several or len(parts) not in (2, 4):
             shown = f"{who}: {len(parts)} parts" if several else f"{who}: a {type(parts).__name__}"
-            raise BadValue(what, shown, WANTED, "use texts as names, and arrays for records and labels")
+            remedy = "use texts as names, and arrays for records and labels"
+            raise BadValue(what, shown, WANTED, remedy)
         arrays = [_array(part, who) for part in parts]
         made.append(client(config, task, name, arrays, seed, who))
     return Federation(tuple(made), task)
@@ -59,7 +60,8 @@ def _array(values: Any, who: str) -> np.ndarray:
         return np.asarray(values)
     except ValueError as error:
         rule = f"cannot be converted to an array: {named.one_line(error)}"
-        raise BadValue(f"{who}, array", type(values).__name__, rule, "give all rows the same length") from None
+        remedy = "give all rows the same length"
+        raise BadValue(f"{who}, array", type(values).__name__, rule, remedy) from None
 
 
 def _well_formed(what: str, federation: Federation) -> Federation:

@@ -114,7 +114,8 @@ def _arrays(image_set: ImageSet, config: DataConfig) -> Arrays:
         return _downloaded(image_set, cache())
     arrays = _held(image_set, Path(given))
     if arrays is None:
-        raise BadValue("data.path", given, f"holds no {image_set.title}", f"add to the folder: {image_set.files}")
+        remedy = f"add to the folder: {image_set.files}"
+        raise BadValue("data.path", given, f"holds no {image_set.title}", remedy)
     return arrays
 
 
@@ -132,7 +133,8 @@ def _downloaded(image_set: ImageSet, path: Path) -> Arrays:
         remedy = f"remove {path / image_set.folders[0]}, then it is downloaded again"
         raise BadValue(bad.field, bad.value, bad.rule, remedy) from None
     if arrays is None:
-        raise BadValue("data.path", path, f"holds no {image_set.title}", f"add to the folder: {image_set.files}")
+        remedy = f"add to the folder: {image_set.files}"
+        raise BadValue("data.path", path, f"holds no {image_set.title}", remedy)
     return arrays
 
 
@@ -154,7 +156,8 @@ def _archive(image_set: ImageSet, path: Path) -> Arrays:
     held = read(path)
     missing = [name for name in NAMES if name not in held]
     if missing:
-        raise unreadable(path, f"it has no {', '.join(missing)}", f"its arrays must be {', '.join(NAMES)}")
+        remedy = f"its arrays must be {', '.join(NAMES)}"
+        raise unreadable(path, f"it has no {', '.join(missing)}", remedy)
     return _checked(image_set, held, path)
 
 
@@ -173,9 +176,11 @@ def _checked(image_set: ImageSet, arrays: Arrays, path: Path) -> Arrays:
             why = f"its {part} images are {images.dtype} of shape {images.shape[1:]}, not uint8 of {image_set.shape}"
             raise unreadable(path, why, f"use the files of {image_set.title}")
         if len(images) != len(labels) or not len(labels):
-            raise unreadable(path, f"it has {len(images)} {part} images and {len(labels)} labels", ANEW)
+            why = f"it has {len(images)} {part} images and {len(labels)} labels"
+            raise unreadable(path, why, ANEW)
         if labels.dtype.kind not in "iu" or int(labels.min()) < 0 or int(labels.max()) >= CLASSES:
-            raise unreadable(path, f"its {part} labels are not 0 to {CLASSES - 1}", f"use the files of {image_set.title}")
+            why = f"its {part} labels are not 0 to {CLASSES - 1}"
+            raise unreadable(path, why, f"use the files of {image_set.title}")
         checked[f"{part}_images"] = np.ascontiguousarray(images)
         checked[f"{part}_labels"] = labels
     return checked
@@ -193,7 +198,8 @@ def _idx_files(folder: Path) -> Arrays | None:
     arrays = {}
     for name, path in paths.items():
         if path is None:
-            raise unreadable(present[0], f"{IDX[name]} is missing beside it", "put all four files into the folder")
+            remedy = "put all four files into the folder"
+            raise unreadable(present[0], f"{IDX[name]} is missing beside it", remedy)
         arrays[name] = _idx(path, IDX_IMAGES if "images" in name else IDX_LABELS)
     return arrays
 
@@ -211,7 +217,8 @@ def _idx(path: Path, magic: int) -> np.ndarray:
         raise unreadable(path, f"it ends after {len(raw)} bytes", ANEW)
     start, *shape = struct.unpack_from(f">{1 + axes}I", raw)
     if start != magic:
-        raise unreadable(path, f"it begins with {start:#x} instead of {magic:#x}", "use the idx file of this name")
+        why = f"it begins with {start:#x} instead of {magic:#x}"
+        raise unreadable(path, why, "use the idx file of this name")
     expected = 4 * (1 + axes) + int(np.prod(shape, dtype=object))
     if len(raw) != expected:
         raise unreadable(path, f"it has {len(raw)} bytes, but its header says {expected}", ANEW)
@@ -236,7 +243,8 @@ def _binary_files(folder: Path) -> Arrays | None:
         return None
     for name in names:
         if not (folder / name).is_file():
-            raise unreadable(present[0], f"{name} is missing beside it", "put all six files into the folder")
+            remedy = "put all six files into the folder"
+            raise unreadable(present[0], f"{name} is missing beside it", remedy)
     arrays: dict[str, np.ndarray] = {}
     for part, files in BINARY.items():
         rows = np.concatenate([_rows(folder / name) for name in files])

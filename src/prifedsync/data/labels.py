@@ -26,7 +26,8 @@ def task(config: DataConfig) -> Task:
     """The task that the config sets."""
     listed = config.label_values
     if len(set(listed)) < len(listed):
-        raise BadValue("data.label_values", list(listed), "must not list a label twice", "list each label once")
+        rule = "must not list a label twice"
+        raise BadValue("data.label_values", list(listed), rule, "list each label once")
     if config.task == "regression":
         rule = "cannot be used with data.task = regression"
         remedy = 'leave it out, or set data.task = "classes"'
@@ -39,7 +40,8 @@ def task(config: DataConfig) -> Task:
         return _binary(config)
     if config.task == "classes":
         return _classes(config)
-    raise BadValue("data.task", repr(config.task), "must be classes, binary or regression", "choose one of these")
+    rule = "must be classes, binary or regression"
+    raise BadValue("data.task", repr(config.task), rule, "choose one of these")
 
 
 def _binary(config: DataConfig) -> Task:
@@ -74,12 +76,14 @@ def from_texts(texts: Sequence[str], kind: Task, config: DataConfig, place: Plac
         for i, text in enumerate(texts):
             if text not in listed:
                 rule = f"must be one of data.label_values = {', '.join(config.label_values)}"
-                raise BadValue(place(i), repr(text), rule, "correct the label, or add it to the list")
+                remedy = "correct the label, or add it to the list"
+                raise BadValue(place(i), repr(text), rule, remedy)
         return torch.tensor([listed[text] for text in texts], dtype=kind.label_dtype)
     values = np.empty(len(texts))
     for i, text in enumerate(texts):
         if is_missing(text):
-            raise BadValue(place(i), repr(text), "is a missing label", "add the label, or leave the record out")
+            remedy = "add the label, or leave the record out"
+            raise BadValue(place(i), repr(text), "is a missing label", remedy)
         parsed = as_number(text)
         if parsed is None:
             regression = kind.kind == "regression"
@@ -94,7 +98,8 @@ def from_numbers(values: np.ndarray, kind: Task, config: DataConfig, place: Plac
     finite = np.isfinite(values)
     if not finite.all():
         at = int(np.argmin(finite))
-        raise BadValue(place(at), values[at], "must be finite", "replace it, or leave the record out")
+        remedy = "replace it, or leave the record out"
+        raise BadValue(place(at), values[at], "must be finite", remedy)
     if kind.kind == "regression":
         if config.label in config.ranges:  # "*" applies to features only
             span = range_of(config.ranges, config.label)
@@ -104,11 +109,13 @@ def from_numbers(values: np.ndarray, kind: Task, config: DataConfig, place: Plac
             single = values.astype(np.float32)
         if not np.isfinite(single).all():
             at = int(np.argmin(np.isfinite(single)))
-            raise BadValue(place(at), values[at], "does not fit a 32-bit float", "set a range for the label in data.ranges")
+            remedy = "set a range for the label in data.ranges"
+            raise BadValue(place(at), values[at], "does not fit a 32-bit float", remedy)
         return torch.from_numpy(single)
     wrong = (values < 0) | (values >= kind.classes) | (values != np.floor(values))
     if wrong.any():
         at = int(np.argmax(wrong))
         rule = f"must be a class from 0 to {kind.classes - 1}"
-        raise BadValue(place(at), f"{values[at]:g}", rule, "correct it, set data.classes, or list data.label_values")
+        remedy = "correct it, set data.classes, or list data.label_values"
+        raise BadValue(place(at), f"{values[at]:g}", rule, remedy)
     return torch.from_numpy(values.astype(np.int64)).to(kind.label_dtype)

@@ -98,7 +98,8 @@ def _check_split(config: DataConfig, records: int) -> None:
     """Refuse settings that cannot split this number of records."""
     if config.partition == "column":
         remedy = 'use "shards" or "iid", or name a column of your own file in data.client_column'
-        raise BadValue("data.partition", "column", "needs a column that names the client, but there is none", remedy)
+        rule = "needs a column that names the client, but there is none"
+        raise BadValue("data.partition", "column", rule, remedy)
     if config.partition not in ("shards", "iid", "dirichlet", "quantity"):
         rule = "must be shards, iid, dirichlet, quantity or column"
         raise BadValue("data.partition", repr(config.partition), rule, "choose one of these")
@@ -117,7 +118,8 @@ def _check_split(config: DataConfig, records: int) -> None:
 def _check_dirichlet(config: DataConfig, records: int, rule: str) -> None:
     if config.task == "regression":
         remedy = 'use "shards" (of neighbouring values), "iid" or "quantity"'
-        raise BadValue("data.partition", "dirichlet", "needs classes, but data.task is regression", remedy)
+        rule = "needs classes, but data.task is regression"
+        raise BadValue("data.partition", "dirichlet", rule, remedy)
     each = whole("data.records_per_client", config.records_per_client, 1)
     if config.overlap and each > records:
         raise BadValue("data.records_per_client", each, rule, "draw fewer records")

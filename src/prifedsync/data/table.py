@@ -59,7 +59,8 @@ def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
     for i, owner in enumerate(owners):
         if is_missing(owner):
             place = sheet.place(i, config.client_column)
-            raise BadValue(place, repr(owner), "must name a client", "fill in the name of the client")
+            remedy = "fill in the name of the client"
+            raise BadValue(place, repr(owner), "must name a client", remedy)
     pooled = records(config, replace(sheet, owners=owners), features, task)
     owner_of = np.array(owners)
     clients = {name: subset(pooled, np.flatnonzero(owner_of == name)) for name in sorted(set(owners))}
@@ -102,11 +103,13 @@ def read(path: Path, owner: str = "") -> Sheet:
     except UnicodeDecodeError:
         raise unreadable(path, "it is not UTF-8 text", "save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise unreadable(path, f"line {reader.line_num}: {error}", "check the quotes in this line") from None
+        why = f"line {reader.line_num}: {error}"
+        raise unreadable(path, why, "check the quotes in this line") from None
     except OSError as error:
         raise unreadable(path, str(error.strerror), "check the file and its permissions") from None
     if not header:
-        raise unreadable(path, "its first line is empty", "write the names of the columns in the first line")
+        remedy = "write the names of the columns in the first line"
+        raise unreadable(path, "its first line is empty", remedy)
     sheet = Sheet(path, header, rows, lines, [owner] * len(rows) if owner else ())
     _check_form(sheet)
     return sheet
@@ -119,13 +122,16 @@ def _check_form(sheet: Sheet) -> None:
     for at, name in enumerate(header):
         if not name or not name.isprintable():
             field = f"{file} line 1, name of column {at + 1}"
-            raise BadValue(field, repr(name), "must be printable and not empty", "name the column, or leave it out")
+            remedy = "name the column, or leave it out"
+            raise BadValue(field, repr(name), "must be printable and not empty", remedy)
         if name in header[:at]:
-            raise BadValue(f"{file} line 1, column", repr(name), "is the name of two columns", "rename one of them")
+            rule = "is the name of two columns"
+            raise BadValue(f"{file} line 1, column", repr(name), rule, "rename one of them")
     for line, row in zip(sheet.lines, sheet.rows, strict=True):
         if len(row) != len(header):
             rule = f"must be {len(header)}, as in the header"
-            raise BadValue(f"{file} line {line}, number of values", len(row), rule, "check for commas without quotes")
+            remedy = "check for commas without quotes"
+            raise BadValue(f"{file} line {line}, number of values", len(row), rule, remedy)
 
 
 def columns(config: DataConfig, sheet: Sheet, task: Task) -> tuple[str, ...]:
@@ -134,9 +140,11 @@ def columns(config: DataConfig, sheet: Sheet, task: Task) -> tuple[str, ...]:
     special += [("data.client_column", config.client_column)] if config.client_column else []
     for field, name in special + [("data.columns", name) for name in config.columns]:
         if name not in sheet.header:
-            raise BadValue(field, repr(name), f"is not a column of {sheet.path.name}", _meant(name, sheet.header))
+            rule = f"is not a column of {sheet.path.name}"
+            raise BadValue(field, repr(name), rule, _meant(name, sheet.header))
     if config.label == config.client_column:
-        raise BadValue("data.client_column", repr(config.label), "is also the label", "name another column")
+        remedy = "name another column"
+        raise BadValue("data.client_column", repr(config.label), "is also the label", remedy)
     reserved = {name for _, name in special}
     for at, name in enumerate(config.columns):
         if name in reserved or name in config.columns[:at]:
@@ -144,7 +152,8 @@ def columns(config: DataConfig, sheet: Sheet, task: Task) -> tuple[str, ...]:
             raise BadValue("data.columns", repr(name), rule, "remove it from the list")
     features = config.columns or tuple(name for name in sheet.header if name not in reserved)
     if not features:
-        raise BadValue("data.columns", "()", f"leaves no feature column in {sheet.path.name}", "add a column")
+        rule = f"leaves no feature column in {sheet.path.name}"
+        raise BadValue("data.columns", "()", rule, "add a column")
     _check_settings(config, features, task)
     return features
 
@@ -156,10 +165,12 @@ def _check_settings(config: DataConfig, features: Sequence[str], task: Task) -> 
         settings = getattr(config, table)
         for name, value in settings.items():
             if name not in features and name not in others:
-                raise BadValue(key(table, name), value, "is not about a feature column", _meant(name, features))
+                rule = "is not about a feature column"
+                raise BadValue(key(table, name), value, rule, _meant(name, features))
             if table != "categories" and name in config.categories:
                 rule = f"cannot be used with {key('categories', name)}"
-                raise BadValue(key(table, name), value, rule, "leave it out: a text column has only a list of values")
+                remedy = "leave it out: a text column has only a list of values"
+                raise BadValue(key(table, name), value, rule, remedy)
 
 
 def _meant(name: str, known: Sequence[str]) -> str:
@@ -223,6 +234,7 @@ def _one_hot(listed: Sequence[str], texts: Sequence[str], sheet: Sheet, name: st
     for i, text in enumerate(texts):
         if text not in position:
             rule = f"must be one of {key('categories', name)}"
-            raise BadValue(sheet.place(i, name), repr(text), rule, "correct it, or add it to the list")
+            remedy = "correct it, or add it to the list"
+            raise BadValue(sheet.place(i, name), repr(text), rule, remedy)
         encoded[i, position[text]] = 1
     return encoded

@@ -57,7 +57,8 @@ class Experiment:
         """The config of one run of a row. The user's overrides take precedence."""
         for text in overrides:
             if text.partition("=")[0].strip() == "seed":
-                raise BadValue("override", text, "cannot be set here: a table has its own seeds", "use --seeds")
+                rule = "cannot be set here: a table has its own seeds"
+                raise BadValue("override", text, rule, "use --seeds")
         values = {**row.values, "rounds": math.ceil(self.planned * row.paper["rounds"]), "seed": seed}
         own = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         return load(self.preset, [*own, *overrides], data, device)

@@ -108,7 +108,8 @@ class Runs:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise BadValue("out", path, f"cannot be read: {error}", "remove that file, then the run is repeated") from None
+            remedy = "remove that file, then the run is repeated"
+            raise BadValue("out", path, f"cannot be read: {error}", remedy) from None
 
 
 def _identity(config: Config) -> dict[str, Any]:
@@ -145,7 +146,8 @@ def _check(config: Config) -> None:
         raise BadValue("data.test_records", 0, rule, omit)
     if config.data.source not in PUBLIC:
         rule = f"must be one of {', '.join(PUBLIC)}"
-        raise BadValue("data.source", config.data.source, rule, "use prifedsync train for your own records")
+        remedy = "use prifedsync train for your own records"
+        raise BadValue("data.source", config.data.source, rule, remedy)
     if config.metric not in ("auto", "accuracy"):
         rule = "must be accuracy, because the paper counts rounds until an accuracy is reached"
         raise BadValue("metric", config.metric, rule, omit)

@@ -50,4 +50,5 @@ def check(augment: str, shape: Sequence[int], tokens: bool) -> None:
     """Refuse records that are not images."""
     if augment != "none" and (len(shape) != 3 or tokens):
         rule = f"needs images (channels, height, width), but the records have shape {tuple(shape)}"
-        raise BadValue("local.augment", augment, rule, 'set it to "none"; for images, leave model.features out')
+        remedy = 'set it to "none"; for images, leave model.features out'
+        raise BadValue("local.augment", augment, rule, remedy)

@@ -104,12 +104,14 @@ class SystemDraws:
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
             remedy = "leave it out, then the operating system draws it"
-            raise BadValue("secret", f"{len(self.secret)} bytes", f"must have {KEY_BYTES} bytes", remedy)
+            rule = f"must have {KEY_BYTES} bytes"
+            raise BadValue("secret", f"{len(self.secret)} bytes", rule, remedy)
         try:
             import cryptography  # noqa: F401
         except ImportError:
             remedy = 'install it, or set "seeded" for a simulation'
-            raise BadValue("privacy.randomness", "system", "needs the package cryptography", remedy) from None
+            rule = "needs the package cryptography"
+            raise BadValue("privacy.randomness", "system", rule, remedy) from None
 
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return _stream_key(self.secret, client, round, purpose)

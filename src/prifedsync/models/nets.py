@@ -50,7 +50,8 @@ def _net(config: ModelConfig, shape: tuple[int, ...], outputs: int) -> nn.Module
 def _takes(name: str, wanted: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if shape != wanted:
         rule = f"needs records of shape {wanted}, not {shape}"
-        raise BadValue("model.name", name, rule, "reshape the records, leave model.features out, or use softmax or mlp")
+        remedy = "reshape the records, leave model.features out, or use softmax or mlp"
+        raise BadValue("model.name", name, rule, remedy)
 
 
 def linear(config: ModelConfig, shape: tuple[int, ...], outputs: int) -> nn.Module:
