@@ -44,7 +44,7 @@ def clt_poisson(noise_multiplier: float, rate: float, steps: int, neighbours: Ne
 
 @dataclass(frozen=True)
 class Edgeworth:
-    """Second-order Edgeworth approximation of a composition (Zheng, Dong, Long, Su 2020) by four cumulants under P and Q."""
+    """Second-order Edgeworth approximation of a composition (Zheng, Dong, Long, Su 2020): cumulants under P and Q."""
 
     null: tuple[float, float, float, float]
     alternative: tuple[float, float, float, float]

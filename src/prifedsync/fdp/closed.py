@@ -46,7 +46,7 @@ class Closed(TradeOff):
         return np.asarray(np.minimum(self._best_line(levels, -1.0) + 1e-12, 1 - levels))
 
     def _best_line(self, alpha: Array, sign: float) -> Array:
-        """sup over ε of 1 − δ(ε) − e^ε α, found where P(L > ε) passes α; δ is shifted by `sign` times its rounding error."""
+        """sup over ε of 1 − δ(ε) − e^ε α, found where P(L > ε) passes α; δ is shifted by `sign` times its error."""
         fore, back = self.pair.forward, self.pair.backward
         low, high = np.full(alpha.shape, -reach(back, 1e-300)), np.full(alpha.shape, reach(fore, 1e-300))
 

@@ -41,7 +41,7 @@ def laplace(scale: float) -> TradeOff:
 
 def epsilon_delta(epsilon: float, delta: float) -> TradeOff:
     """f_{ε,δ}: the trade-off function equivalent to (ε, δ)-DP."""
-    epsilon = number("epsilon", epsilon, 0, 20, remedy="use leak: a larger ε gives no protection")
+    epsilon = number("epsilon", epsilon, 0, 20, remedy="for a larger ε, which does not protect, use leak")
     return Closed(both_ways(EpsilonDeltaHalf(epsilon, number("delta", delta, 0, 1))))
 
 
