@@ -156,7 +156,8 @@ class Guarantees:
 
 def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
     """The public numbers of a plan."""
-    mechanism = {key: getattr(value, "value", value) for key, value in dataclasses.asdict(plan.mechanism).items()}
+    numbers = dataclasses.asdict(plan.mechanism)
+    mechanism = {key: getattr(value, "value", value) for key, value in numbers.items()}
     return {
         "mechanism": type(plan.mechanism).__name__,
         **mechanism,

@@ -178,8 +178,10 @@ class Store:
 
     def _header(self) -> bytes:
         size = 2 * self.clients * self._bytes
-        entry = {"dtype": _NAMES[self.dtype][0], "shape": [self.clients, 2, *self.shape], "data_offsets": [0, size]}
-        text = json.dumps({"__metadata__": {"holds": "client states, two places each"}, "states": entry}).encode()
+        shape = [self.clients, 2, *self.shape]
+        entry = {"dtype": _NAMES[self.dtype][0], "shape": shape, "data_offsets": [0, size]}
+        metadata = {"holds": "client states, two places each"}
+        text = json.dumps({"__metadata__": metadata, "states": entry}).encode()
         return text + b" " * (-len(text) % 8)
 
     def _open(self) -> int:

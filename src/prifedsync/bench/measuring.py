@@ -59,7 +59,8 @@ class Rounds:
     def __call__(self) -> None:
         chosen = sorted(self.random.sample(range(len(self.cohort.names)), self.clients))
         offered = self.aggregator.helpers(self.start)
-        self.cohort.train(self.round, replace(offered, names=tuple(self.cohort.names[i] for i in chosen)))
+        names = tuple(self.cohort.names[i] for i in chosen)
+        self.cohort.train(self.round, replace(offered, names=names))
         self.round += 1
 
 
@@ -129,7 +130,11 @@ def _compared(
     if rivals.batch_of(prepared) * prepared.net.count <= REFERENCE_WORK:
         runs["reference_ms"] = Variant(_reference(prepared), 1 / clients, REFERENCE_ROUNDS)
     device = prepared.net.device
-    spreads = take_turns(runs, device, limit, LEAST, most, lambda done, of: watch(Working("timing", done, of)))
+
+    def told(done: int, of: int) -> None:
+        watch(Working("timing", done, of))
+
+    spreads = take_turns(runs, device, limit, LEAST, most, told)
     return {
         **_what(work, prepared, clients),
         **_times(spreads, steps, clients),
@@ -273,7 +278,8 @@ def _peak(device: torch.device) -> float:
     """The peak memory in MiB: allocated on the device, or resident in the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    per_mib = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / per_mib
 
 
 def _processor() -> str:

@@ -45,7 +45,8 @@ class Workload:
         machine += [f"performance.memory_gib={_half_of_memory():.1f}"]  # with less, many clients would measure the disk
         if kind == "cpu" and self.cpu_steps:
             machine += [f"local.local_steps={self.cpu_steps}"]
-        config = load(Path(__file__).with_name(f"{self.name}.toml"), [*machine, *overrides], device=device)
+        file = Path(__file__).with_name(f"{self.name}.toml")
+        config = load(file, [*machine, *overrides], device=device)
         if config.privacy.mechanism != "noisy-steps":
             rule = "has no noisy steps to time"
             raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "leave it out")

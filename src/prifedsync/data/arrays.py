@@ -63,7 +63,8 @@ def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federati
     if owners.shape != (len(pooled),) or owners.dtype.kind not in "iuUS":
         rule = f"must hold one name or whole number for each of the {len(pooled)} records"
         remedy = "give every record the name or number of its client"
-        raise BadValue(f"{path.name}, array {column}", f"{owners.dtype} of shape {owners.shape}", rule, remedy)
+        shown = f"{owners.dtype} of shape {owners.shape}"
+        raise BadValue(f"{path.name}, array {column}", shown, rule, remedy)
     named = np.char.decode(owners, "utf-8", "replace") if owners.dtype.kind == "S" else owners
     clients = {str(name): subset(pooled, np.flatnonzero(named == name)) for name in np.unique(named)}
     return federated(config, clients, task, seed)
@@ -87,7 +88,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
                     return held
                 raise ValueError("it holds something that is not an array")
     except UNREADABLE as error:
-        raise unreadable(path, " ".join(str(error).split()) or "it is not an npz file", remedy) from None
+        why = " ".join(str(error).split()) or "it is not an npz file"
+        raise unreadable(path, why, remedy) from None
     raise unreadable(path, "it is a single array", remedy)
 
 
@@ -128,7 +130,8 @@ def _values(config: DataConfig, x: np.ndarray, who: str) -> np.ndarray:
     values = x.astype(np.float64 if x.dtype.itemsize > 4 or span else np.float32)
     if constant is not None:
         values = np.where(np.isnan(values), constant, values)
-    _finite(values, x, who, "must be finite", f"replace it, or set {key('missing', EVERY)} to a constant for NaN")
+    remedy = f"replace it, or set {key('missing', EVERY)} to a constant for NaN"
+    _finite(values, x, who, "must be finite", remedy)
     with np.errstate(over="ignore"):  # an overflow is refused below
         single = (values if span is None else scaled(values, span)).astype(np.float32)
     _finite(single, x, who, "does not fit a 32-bit float", f"set a range in {key('ranges', EVERY)}")

@@ -58,8 +58,10 @@ class Census:
 def census(federation: Federation, names: Sequence[str] = ()) -> Census:
     """The counts of a federation. `names` are the public names of the labels, if they have any."""
     if federation.task.kind == "regression":
-        return Census(tuple(_counted(client, {}) for client in federation.clients), (), federation.copies)
-    labels = sorted({int(label) for client in federation.clients for label in client.train.y.unique().tolist()})
+        clients = tuple(_counted(client, {}) for client in federation.clients)
+        return Census(clients, (), federation.copies)
+    used = {int(label) for client in federation.clients for label in client.train.y.unique().tolist()}
+    labels = sorted(used)
     name_of = {label: names[label] if label < len(names) else str(label) for label in labels}
     clients = tuple(_counted(client, name_of) for client in federation.clients)
     return Census(clients, tuple(name_of.values()), federation.copies)

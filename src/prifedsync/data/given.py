@@ -36,7 +36,8 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
     if isinstance(clients, Federation):
         return _well_formed(what, clients)
     if not isinstance(clients, Mapping) or not clients:
-        shown = "nothing" if clients is None or isinstance(clients, Mapping) else f"a {type(clients).__name__}"
+        nothing = clients is None or isinstance(clients, Mapping)
+        shown = "nothing" if nothing else f"a {type(clients).__name__}"
         raise BadValue(what, shown, WANTED, "change it to one of the two")
     task = labels.task(config)
     made = []
@@ -55,7 +56,9 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
 def _array(values: Any, who: str) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         plain = values.detach().cpu()
-        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()  # numpy has no bfloat16
+        if plain.dtype == torch.bfloat16:  # numpy has no bfloat16
+            plain = plain.float()
+        return plain.numpy()
     try:
         return np.asarray(values)
     except ValueError as error:

@@ -109,7 +109,9 @@ def _check_split(config: DataConfig, records: int) -> None:
     if config.partition == "dirichlet":
         _check_dirichlet(config, records, rule)
         return
-    parts = whole("data.shards_per_client", config.shards_per_client, 1) if config.partition == "shards" else 1
+    parts = 1
+    if config.partition == "shards":
+        parts = whole("data.shards_per_client", config.shards_per_client, 1)
     if config.clients * parts > records:
         field_name = "data.clients" if parts == 1 else "data.clients × data.shards_per_client"
         raise BadValue(field_name, config.clients * parts, rule, "use fewer clients or shards")
@@ -133,7 +135,8 @@ def _overlapping(config: DataConfig, records: Records, task: Task, seed: int) ->
     _check_split(config, len(records))
     # Test records are held out once, before clients draw: a record that one client held out of its own draw could be a
     # training record of another client, and scores would then be on records that the models have seen.
-    apart = held_out("everybody", records, config.test_fraction, seed)  # the name is part of the random draw: it stays
+    # The name "everybody" is part of the random draw, so it stays.
+    apart = held_out("everybody", records, config.test_fraction, seed)
     each = config.records_per_client
     tests = _held(each, config.test_fraction)
     dealt = deal(replace(config, records_per_client=each - tests), apart.train.y.numpy(), seed)
@@ -154,7 +157,8 @@ def subset(records: Records, rows: np.ndarray) -> Records:
 def federated(config: DataConfig, clients: Mapping[str, Records], task: Task, seed: int) -> Federation:
     """The federation of these clients, each with its own held-out records."""
     fraction = config.test_fraction
-    return Federation(tuple(held_out(name, mine, fraction, seed) for name, mine in clients.items()), task)
+    members = tuple(held_out(name, mine, fraction, seed) for name, mine in clients.items())
+    return Federation(members, task)
 
 
 def held_out(name: str, records: Records, fraction: float, seed: int) -> Client:

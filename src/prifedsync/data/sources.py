@@ -34,5 +34,6 @@ def load(config: DataConfig, seed: int) -> Federation:
         return check(from_function(config, seed))
     known = [*EMBEDDED, *IMAGES, "csv", "npz"]
     near = get_close_matches(config.source, known, 1)
-    remedy = f"did you mean {near[0]}?" if near else 'name one of these, or your own function as "module:function"'
+    other = 'choose one of these, or name your own function as "module:function"'
+    remedy = f"did you mean {near[0]}?" if near else other
     raise BadValue("data.source", repr(config.source), f"must be one of {', '.join(known)}", remedy)

@@ -83,7 +83,8 @@ def _one_file_each(config: DataConfig, task: Task, paths: dict[str, Path]) -> di
             extra = [f"with {column!r}" for column in sorted(present - wanted)]
             rule = f"must be the same as in {first.path.name}"
             remedy = "give all files the same columns, or list the features in data.columns"
-            raise BadValue(f"client {name!r}, columns of {path.name}", ", ".join(missing + extra), rule, remedy)
+            differences = ", ".join(missing + extra)
+            raise BadValue(f"client {name!r}, columns of {path.name}", differences, rule, remedy)
         clients[name] = records(config, sheet, features, task)
     return clients
 
@@ -186,7 +187,11 @@ def _meant(name: str, known: Sequence[str]) -> str:
 def records(config: DataConfig, sheet: Sheet, features: Sequence[str], task: Task) -> Records:
     """The records of the file as numbers, encoded by the public settings of each column."""
     encoded = [_encoded(config, sheet, name) for name in features]
-    y = labels.from_texts(sheet.column(config.label), task, config, lambda i: sheet.place(i, config.label))
+
+    def place(i: int) -> str:
+        return sheet.place(i, config.label)
+
+    y = labels.from_texts(sheet.column(config.label), task, config, place)
     return Records(torch.from_numpy(np.concatenate(encoded, axis=1)), y)
 
 

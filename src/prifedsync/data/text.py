@@ -13,6 +13,6 @@ def is_missing(text: str) -> bool:
 def as_number(text: str) -> float | None:
     """The number that the text spells, perhaps infinite or NaN; None if it does not spell a number."""
     try:
-        return float(text) if "_" not in text else None  # Python reads 1_000 as a number, but a file means a text
+        return None if "_" in text else float(text)  # Python would read the text 1_000 as a number
     except ValueError:
         return None

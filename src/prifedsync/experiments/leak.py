@@ -57,7 +57,8 @@ def exact(clients: int, participation: float, rounds: int) -> Array:
     marked = np.arange(others + 1)
     hit = 1 - (1 - p) ** (marked + 1)  # client j, or another client with a mark, takes part
     spread = binom.pmf(marked[None, :] - marked[:, None], others - marked[:, None], p)
-    unseen = np.diag(1 - hit) + (hit * (1 - p))[:, None] * spread  # transitions in a round that does not reach client i
+    # transitions in a round that does not reach client i
+    unseen = np.diag(1 - hit) + (hit * (1 - p))[:, None] * spread
     state = np.eye(others + 1)[0]
     reached = []
     for _ in _each(rounds):
@@ -91,7 +92,8 @@ def learns(present: Sequence[Sequence[bool]]) -> int | None:
     engine = Marking(present)
     start = torch.zeros(1, dtype=torch.double)
     server_side = Aggregator(FedAvg(), [_job(name) for name in engine.names], start, delivery="push")
-    for server, _ in synchronise(Synchronisation(rounds=len(present)), server_side, engine, Server(start)):
+    settings = Synchronisation(rounds=len(present))
+    for server, _ in synchronise(settings, server_side, engine, Server(start)):
         if server_side.helpers(server)([engine.names[WATCHING]]).item() > 0:
             return server.round - 1
     return None

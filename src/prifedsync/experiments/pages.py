@@ -28,7 +28,8 @@ def reached_cells(table: Mapping[str, Any]) -> list[list[str]]:
     lines = []
     for row in table["rows"]:
         runs = row["runs"]
-        rounds = ", ".join(f"{run['rounds']}" if run["reached"] else f"> {run['rounds']}" for run in runs) or "–"
+        each = [f"{run['rounds']}" if run["reached"] else f"> {run['rounds']}" for run in runs]
+        rounds = ", ".join(each) or "–"
         ratio = "–" if row["rounds_over_paper"] is None else f"{row['rounds_over_paper']:.2f}"
         accuracies = [_mean(runs, key) for key in ("accuracy", "global", "nonprivate")]
         mus = [f"{row['paper']['mu']:.2f}", f"{row['at_the_papers_rounds']['mu_clt']:.2f}"]
@@ -110,7 +111,8 @@ def markdown(table: Mapping[str, Any], command: str) -> str:
 
 
 def _ran(table: Mapping[str, Any]) -> str:
-    versions = "; ".join(", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"])
+    packages = [", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"]]
+    versions = "; ".join(packages)
     runs = [run for row in table["rows"] for run in row["runs"]]
     if not runs:
         return "No row has been run."

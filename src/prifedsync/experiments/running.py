@@ -41,7 +41,10 @@ class Run:
 
     def reached(self, target: float) -> int | None:
         """The first round after which the clients' own models reach the target accuracy."""
-        return next((round for round, value in enumerate(self.personal, start=1) if value >= target), None)
+        for round, accuracy in enumerate(self.personal, start=1):
+            if accuracy >= target:
+                return round
+        return None
 
 
 @dataclass
@@ -58,7 +61,8 @@ class Runs:
         """The private run, until the target is reached or all planned rounds are over."""
 
         def reached(done: RoundDone) -> bool:
-            return done.personal is not None and done.personal.mean is not None and done.personal.mean >= target
+            mean = done.personal.mean if done.personal else None
+            return mean is not None and mean >= target
 
         _check(config)
         return self._run(config, {"target": target, "rounds": config.rounds}, title, reached)
@@ -120,7 +124,8 @@ def _identity(config: Config) -> dict[str, Any]:
         for name, value in _without_place(config).items()
         if name != "rounds"
     }
-    arithmetic = {key: value for key, value in identity.pop("performance").items() if key in ("dtype", "engine")}
+    performance = identity.pop("performance")
+    arithmetic = {key: value for key, value in performance.items() if key in ("dtype", "engine")}
     return identity | ({"performance": arithmetic} if arithmetic else {})
 
 

@@ -115,6 +115,7 @@ def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) 
     median = statistics.median(reached) if reached and len(reached) == len(runs) else None
     plans = [plan for pair in pairs for plan in pair.private.privacy_plans]
     copies = max((plan.copies for plan in plans), default=1)
+    one_holder = _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None
     return {
         "row": row.number,
         **_setting(asked.config(experiment, row, asked.seeds[0])),
@@ -124,7 +125,7 @@ def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) 
         "at_the_papers_rounds": _cost([_printed(experiment, row)]),
         "copies": copies,
         "planned": _cost(plans) if plans else None,
-        "planned_counting_one_holder": _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None,
+        "planned_counting_one_holder": one_holder,
         "runs": runs,
     }
 
@@ -150,7 +151,8 @@ def _printed(experiment: Experiment, row: Row) -> PrivacyPlan:
         noise_multiplier=noise, records=experiment.records, batch=local.batch, local_steps=local.local_steps,
         sampling=Sampling(local.sampling), clip_norm=config.privacy.clip_norm,
     )  # fmt: skip
-    return PrivacyPlan(mechanism=steps, rounds=int(row.paper["rounds"]), participation=config.participation)
+    rounds = int(row.paper["rounds"])
+    return PrivacyPlan(mechanism=steps, rounds=rounds, participation=config.participation)
 
 
 def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:

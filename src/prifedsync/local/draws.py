@@ -92,7 +92,8 @@ def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 def _stream_key(secret: bytes, client: str, round: int, purpose: str) -> bytes:
     """The key of a stream on a device (`device/streams.py`). No `Key` is encoded with its prefix."""
-    return hashlib.blake2b(f"stream|{round}|{purpose}|{client}".encode(), key=secret, digest_size=KEY_BYTES).digest()
+    content = f"stream|{round}|{purpose}|{client}".encode()
+    return hashlib.blake2b(content, key=secret, digest_size=KEY_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ class SeededDraws:
         return _in_blocks(draw, count)
 
     def _stream(self, key: Key, block: int) -> np.random.SFC64:
-        digest = hashlib.blake2b(key.encoded(block), key=f"seed {self.seed}".encode(), digest_size=KEY_BYTES).digest()
+        seed = f"seed {self.seed}".encode()
+        digest = hashlib.blake2b(key.encoded(block), key=seed, digest_size=KEY_BYTES).digest()
         return np.random.SFC64(int.from_bytes(digest, "little"))
 
 

@@ -43,7 +43,8 @@ def _net(config: ModelConfig, shape: tuple[int, ...], outputs: int) -> nn.Module
     if ":" in config.name:
         return _from_function(config.name, shape, outputs)
     near = get_close_matches(config.name, NAMES, 1)
-    remedy = f"did you mean {near[0]}?" if near else 'choose one of these, or name your own function as "module:function"'
+    other = 'choose one of these, or name your own function as "module:function"'
+    remedy = f"did you mean {near[0]}?" if near else other
     raise BadValue("model.name", repr(config.name), f"must be one of {', '.join(NAMES)}", remedy)
 
 

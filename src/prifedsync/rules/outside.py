@@ -63,9 +63,11 @@ def made(kind: type[Rule], values: Mapping[str, Any], field: str, shown: object)
         remedy = "construct the rule on its own to see the traceback"
         raise BadValue(field, shown, f"raised {one_line(error)}", remedy) from error
     if not isinstance(steps, Steps):
-        raise BadValue(field, shown, f"has steps of type {type(steps).__name__}", "return a prifedsync.rules.Steps")
+        wrong = f"has steps of type {type(steps).__name__}"
+        raise BadValue(field, shown, wrong, "return a prifedsync.rules.Steps")
     if not (kept is None or isinstance(kept, Kept)):
-        raise BadValue(field, shown, f"has kept of type {type(kept).__name__}", "return None or a prifedsync.rules.Kept")
+        wrong = f"has kept of type {type(kept).__name__}"
+        raise BadValue(field, shown, wrong, "return None or a prifedsync.rules.Kept")
     if publishes and kept is None:
         raise BadValue(field, shown, "publishes a personal model, but trains none", "return a Kept from kept")
     return rule

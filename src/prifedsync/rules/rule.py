@@ -51,7 +51,8 @@ class Server:
     def merged(self, uploads: Tensor, rate: float) -> Server:
         """w_glob ← (1 − η)·w_glob + η·mean(uploads), summed in double precision."""
         mean = uploads.sum(0, dtype=self.weights.double().dtype) / len(uploads)
-        return replace(self, weights=((1 - rate) * self.weights.double() + rate * mean).to(self.weights.dtype))
+        weights = (1 - rate) * self.weights.double() + rate * mean
+        return replace(self, weights=weights.to(self.weights.dtype))
 
     def next_round(self, average: bool) -> Server:
         """The state after the round. `average`: its global model joins the mean."""
