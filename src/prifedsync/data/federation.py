@@ -169,14 +169,19 @@ def _names(names: Iterable[str]) -> None:
         if not isinstance(name, str) or not name.strip():
             rule = "must be a text and not empty"
             raise BadValue("client name", repr(name), rule, "give every client a name")
-        too_long = len(quote(name, safe="")) > LONGEST_NAME
-        if too_long or not name.isprintable() or set(name) & set("/\\") or name in (".", ".."):
+        if not _is_file_name(name):
             rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long as a file name"
             raise BadValue("client name", repr(name), rule, "rename the client")
         if name in seen:
             remedy = "give each client its own name"
             raise BadValue("client name", repr(name), "is the name of two clients", remedy)
         seen.add(name)
+
+
+def _is_file_name(name: str) -> bool:
+    if not name.isprintable() or set(name) & set("/\\") or name in (".", ".."):
+        return False
+    return len(quote(name, safe="")) <= LONGEST_NAME  # last: a name that is not UTF-8 cannot be quoted
 
 
 def _records(who: str, records: Records, task: Task) -> Records:
