@@ -1,8 +1,8 @@
-"""How fast and how lean is the accounting, beside dp-accounting and prv-accountant in the same run.
+"""Time and memory of the accounting, compared with dp-accounting and prv-accountant in the same run.
 
     make bench            prints a table; --json FILE also writes it
 
-Machines are noisy: read the ratios, not the seconds. Each timing is the best of three, cold objects every time.
+The speed of a machine varies, so compare the ratios, not the seconds. Each time is the best of three, without caches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ DELTA = 1e-5
 
 
 def best(work: Callable[[], object], times: int = 3) -> tuple[float, object]:
-    seconds, answer = float("inf"), None
+    """The shortest time of some calls, and the answer of the last."""
+    seconds = float("inf")
+    answer = None
     for _ in range(times):
         start = time.perf_counter()
         answer = work()
@@ -34,23 +36,21 @@ def best(work: Callable[[], object], times: int = 3) -> tuple[float, object]:
 
 def cold_account() -> tuple[float, float]:
     """Seconds and peak MiB of `prifedsync account` on Table 1's largest row, start-up included."""
-    row = "--records 600 --batch 16 --noise-multiplier 2 --local-steps 38 --rounds 386 --participation .25 --sampling fixed"
-    seconds, _ = best(
-        lambda: subprocess.run(
-            [sys.executable, "-m", "prifedsync.cli", "account", *row.split(), "--clients", "100", "--json"],
-            check=True,
-            capture_output=True,
-        )
-    )
+    row = "--records 600 --batch 16 --noise-multiplier 2 --local-steps 38 --rounds 386 --participation .25"
+    options = [*row.split(), "--sampling", "fixed", "--clients", "100", "--json"]
+    command = [sys.executable, "-m", "prifedsync.cli", "account", *options]
+    seconds, _ = best(lambda: subprocess.run(command, check=True, capture_output=True))
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def ours(noise: float, rate: float, steps: int, tolerance: float = 1e-4) -> tuple[float, tuple[float, float]]:
     from prifedsync.fdp import Neighbours, compose, poisson_gaussian
 
-    return best(
-        lambda: compose((poisson_gaussian(noise, rate, Neighbours.ADD_REMOVE), steps), tolerance=tolerance).epsilon(DELTA)
-    )
+    def run() -> tuple[float, float]:
+        step = poisson_gaussian(noise, rate, Neighbours.ADD_REMOVE)
+        return compose((step, steps), tolerance=tolerance).epsilon(DELTA)
+
+    return best(run)
 
 
 def dp_accounting(noise: float, rate: float, steps: int) -> tuple[float, float]:
@@ -79,10 +79,31 @@ def prv(noise: float, rate: float, steps: int) -> tuple[float, tuple[float, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     cold, memory = cold_account()
-    rows: list[dict[str, object]] = []
     print(f"account, Table 1's largest row, cold start, all brackets: {cold:.2f} s, peak {memory:.0f} MiB")
+    rows = compared()
+    million, bound = ours(2.0, 0.001, 10**6)
+    print(f"\na million steps: {million:.2f} s, bracket {bound[1] - bound[0]:.1e} in ε")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory of this process (all three accountants): {peak:.0f} MiB")
+    if options.json:
+        versions = {name: version(name) for name in ("prifedsync", "numpy", "scipy", "dp-accounting", "prv-accountant")}
+        report = {
+            "command": "python benchmarks/accounting.py --json FILE",
+            "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+            "versions": versions,
+            "account_cold_seconds": cold,
+            "account_peak_mib": memory,
+            "million_steps": {"seconds": million, "epsilon": bound},
+            "rows": rows,
+        }
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def compared() -> list[dict[str, object]]:
+    """The three accountants on a few mechanisms, printed line by line."""
+    rows: list[dict[str, object]] = []
     heads = ("ours s", "bracket", "dp-acc. s", "prv s", "× dp-acc.", "× prv")
     print("\n" + f"{'mechanism (add/remove)':34} " + " ".join(f"{head:>10}" for head in heads))
     for noise, rate, steps in ((1.0, 16 / 600, 3534), (1.0, 16 / 600, 14668), (2.0, 0.01, 1000), (0.8, 0.004, 100_000)):
@@ -100,22 +121,7 @@ def main() -> None:
              "dp_accounting": {"seconds": dp_seconds, "epsilon": dp_epsilon},
              "prv_accountant": {"seconds": prv_seconds, "epsilon": prv_epsilon}}
         )  # fmt: skip
-    million, bound = ours(2.0, 0.001, 10**6)
-    print(f"\na million steps: {million:.2f} s, bracket {bound[1] - bound[0]:.1e} in ε")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory of this process (all three accountants): {peak:.0f} MiB")
-    if given.json:
-        versions = {name: version(name) for name in ("prifedsync", "numpy", "scipy", "dp-accounting", "prv-accountant")}
-        report = {
-            "command": "python benchmarks/accounting.py --json FILE",
-            "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-            "versions": versions,
-            "account_cold_seconds": cold,
-            "account_peak_mib": memory,
-            "million_steps": {"seconds": million, "epsilon": bound},
-            "rows": rows,
-        }
-        given.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a crop brings in from outside, black or the mean colour: `python benchmarks/crops.py OUT.json --data DIR`.
+"""Which colour should fill a crop outside the image, black or the mean? `python benchmarks/crops.py OUT.json --data DIR`.
 
-Table 3's row of the least noise (p = 1, σ = 0.5) with 16 clients and the same draws, a process for each colour: about 40
-minutes of two cores. docs/reproduction.md has what it found.
+The row of Table 3 with the least noise (p = 1, σ = 0.5) is run with 16 clients and the same draws, in one process for each
+colour. It takes about 40 minutes on two cores. docs/reproduction.md has the result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from pathlib import Path
 
 import torch
 
-CLIENTS, ROUNDS, SPAN = 16, 150, 50
+CLIENTS = 16
+ROUNDS = 150
+SPAN = 50  # rounds in each line of the result
 
 
 def personal(black: bool, folder: Path, clients: int, rounds: int) -> list[float]:
-    """Mean accuracy of the clients' own models, round by round."""
+    """The mean accuracy of the clients' own models after each round."""
     from prifedsync import data
     from prifedsync.config import load
     from prifedsync.engines import vectorised
@@ -44,15 +46,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        both = [pool.submit(personal, black, given.data, given.clients, given.rounds) for black in (False, True)]
+        settings = (options.data, options.clients, options.rounds)
+        both = [pool.submit(personal, black, *settings) for black in (False, True)]
         mean, black = (each.result() for each in both)
-    given.out.write_text(json.dumps({"mean colour": mean, "black": black}) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps({"mean colour": mean, "black": black}) + "\n", encoding="utf-8")
     print("rounds | mean colour | black")
-    for low in range(0, given.rounds, SPAN):
+    for low in range(0, options.rounds, SPAN):
         shown = [f"{100 * statistics.fmean(each[low : low + SPAN]):.2f}" for each in (mean, black)]
-        print(f"{low + 1} to {min(low + SPAN, given.rounds)} | {' | '.join(shown)}")
+        print(f"{low + 1} to {min(low + SPAN, options.rounds)} | {' | '.join(shown)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""All that docs/results/bench-gpu.md says: `python benchmarks/gpu.py OUT [part …]` on a machine with a GPU.
+"""The measurements for docs/results/bench-gpu.md: `python benchmarks/gpu.py OUT [part …]` on a machine with a GPU.
 
-Parts: the workloads below, `scaling` and `roofline`; all of them by default, each written to OUT/PART.json as it is done.
-`tables` prints what lies in OUT as Markdown, on any machine.
+Parts are the workloads below, `scaling` and `roofline`; by default all of them run. Each writes OUT/PART.json when it ends.
+`tables` prints the results in OUT as Markdown, on any machine.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ WORKLOADS = {
 }
 SCALING = (100, 10, 1000)
 SECONDS = 10.0  # of timed rounds for each workload
-STEPS = 5  # profiled
+STEPS = 5  # profiled steps
 
 
 def scaling() -> dict[str, Any]:
+    """The time of an iteration for several numbers of clients."""
     from prifedsync.bench import measure
 
-    found = measure("mnist-paper", device="cuda", clients=SCALING, limit=SECONDS)
-    return {"device": found["device"], "versions": found["versions"], "scaling": found["scaling"]}
+    times = measure("mnist-paper", device="cuda", clients=SCALING, limit=SECONDS)
+    return {key: times[key] for key in ("device", "versions", "scaling")}
 
 
 def roofline() -> dict[str, Any]:
-    """Where the time of one step goes, kernel by kernel, beside what the machine can do at most."""
+    """The time of each kernel in one step, and the peak speeds of the device."""
     import torch
     from torch.profiler import ProfilerActivity, profile
     from torch.utils.flop_counter import FlopCounterMode
@@ -55,13 +56,14 @@ def roofline() -> dict[str, Any]:
         torch.cuda.synchronize()
         return (time.perf_counter() - begun) / times * 1e3
 
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name()}
-    x, y = torch.randn(2**28, device="cuda"), torch.empty(2**28, device="cuda")
-    found["copy_tb_s"] = 8 * 2**28 / milliseconds(lambda: y.copy_(x)) / 1e9
+    speeds: dict[str, Any] = {"device": torch.cuda.get_device_name()}
+    x = torch.randn(2**28, device="cuda")
+    y = torch.empty(2**28, device="cuda")
+    speeds["copy_tb_s"] = 8 * 2**28 / milliseconds(lambda: y.copy_(x)) / 1e9
     for name, dtype in (("tf32", torch.float32), ("bf16", torch.bfloat16)):
         a = torch.randn(8192, 8192, device="cuda", dtype=dtype)
         torch.backends.cuda.matmul.allow_tf32 = True
-        found[f"{name}_tflop_s"] = 2 * 8192**3 / milliseconds(lambda a=a: a @ a) / 1e9
+        speeds[f"{name}_tflop_s"] = 2 * 8192**3 / milliseconds(lambda a=a: a @ a) / 1e9
     torch.backends.cuda.matmul.allow_tf32 = False
     work = workload("mnist-paper")
     for dtype in ("tf32", "bf16"):
@@ -83,7 +85,7 @@ def roofline() -> dict[str, Any]:
                         stack._one_step()
                     torch.cuda.synchronize()
             kernels = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
-            found[f"{dtype} {mechanism}"] = {
+            speeds[f"{dtype} {mechanism}"] = {
                 "gflop": counter.get_total_flops() / 1e9,
                 "update_gbyte": 28e-9 * stack.capacity * stack.net.count,
                 "all_us": sum(event.device_time_total for event in kernels) / STEPS,
@@ -92,35 +94,39 @@ def roofline() -> dict[str, Any]:
             del rounds, stack
             gc.collect()
             torch.cuda.empty_cache()
-    return found
+    return speeds
 
 
 def tables(folder: Path) -> None:
-    """Markdown of what was measured, and all of it in one file."""
+    """Print the results as Markdown, and write all of them to one file."""
     parts = {part: folder / f"{part}.json" for part in (*WORKLOADS, "scaling", "roofline")}
-    everything = {part: json.loads(path.read_text(encoding="utf-8")) for part, path in parts.items() if path.is_file()}
-    (folder / "bench-gpu.json").write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    measured = {part: path for part, path in parts.items() if path.is_file()}
+    results = {part: json.loads(path.read_text(encoding="utf-8")) for part, path in measured.items()}
+    (folder / "bench-gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     heads = ["", "ours, ms", "no privacy", "private ÷ no privacy", "Opacus", "×", "Opacus, ghost", "plain loop"]
     rows = [f"| {' | '.join([*heads, 'first round', 'memory'])} |", "|---" * 10 + "|"]
-    for name in [name for name in WORKLOADS if name in everything]:
-        found = everything[name]
-        cells = [found[key] for key in ("iteration_ms", "nonprivate_ms", "private_over_nonprivate", "opacus_ms")]
-        cells += [found[key] for key in ("speedup_over_opacus", "opacus_ghost_ms", "plain_loop_ms", "first_round_s")]
+    for name in [name for name in WORKLOADS if name in results]:
+        result = results[name]
+        cells = [result[key] for key in ("iteration_ms", "nonprivate_ms", "private_over_nonprivate", "opacus_ms")]
+        cells += [result[key] for key in ("speedup_over_opacus", "opacus_ghost_ms", "plain_loop_ms", "first_round_s")]
         words = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
-        what = f"{name}, {found['clients']} clients, round {found['round_ms']:.3g} ms"
-        rows.append(f"| {what} | {' | '.join(words)} s | {found['peak_memory_mib'] / 1024:.1f} GiB |")
+        what = f"{name}, {result['clients']} clients, round {result['round_ms']:.3g} ms"
+        memory = result["peak_memory_mib"] / 1024
+        rows.append(f"| {what} | {' | '.join(words)} s | {memory:.1f} GiB |")
     print("\n".join(rows))
-    if "scaling" in everything:
+    if "scaling" in results:
         print("\n| clients | iteration, ms | a client's step, µs | memory, GiB |\n|---|---|---|---|")
-        for row in everything["scaling"]["scaling"]:
+        for row in results["scaling"]["scaling"]:
             memory = row["peak_memory_mib"] / 1024
-            print(f"| {row['clients']} | {row['iteration_ms']:.3g} | {1e3 * row['client_step_ms']:.3g} | {memory:.1f} |")
+            step = 1e3 * row["client_step_ms"]
+            print(f"| {row['clients']} | {row['iteration_ms']:.3g} | {step:.3g} | {memory:.1f} |")
 
 
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    folder, parts = Path(sys.argv[1]), sys.argv[2:] or [*WORKLOADS, "scaling", "roofline"]
+    folder = Path(sys.argv[1])
+    parts = sys.argv[2:] or [*WORKLOADS, "scaling", "roofline"]
     folder.mkdir(parents=True, exist_ok=True)
     if parts == ["tables"]:
         tables(folder)
@@ -131,10 +137,10 @@ def main() -> None:
         begun = time.perf_counter()
         if part in WORKLOADS:
             preset, overrides = WORKLOADS[part]
-            found = measure(preset, device="cuda", overrides=overrides, limit=SECONDS)
+            result = measure(preset, device="cuda", overrides=overrides, limit=SECONDS)
         else:
-            found = {"scaling": scaling, "roofline": roofline}[part]()
-        (folder / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            result = {"scaling": scaling, "roofline": roofline}[part]()
+        (folder / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"{part}: {time.perf_counter() - begun:.0f} s", flush=True)
         gc.collect()
         import torch

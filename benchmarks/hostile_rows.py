@@ -1,9 +1,9 @@
-"""Does a record's gradient depend on who else is in the batch? Which programs were taken, and a search for a movement.
+"""Does a record's gradient depend on the other records in the batch? The programs that are used, and a search for a change.
 
     python benchmarks/hostile_rows.py OUT [--device cpu|cuda] [--arithmetic tf32] [--trials N] [--threads N] [--control]
 
-Writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile
-rows at weights of its own (`prifedsync.audit.rows`): the clipped sum must not move further than the plan accounts for.
+It writes OUT/invariance-DEVICE-….json and prints the tables. A trial is a pair of neighbouring data sets of 2 to 60 hostile
+rows, with its own weights (`prifedsync.audit.rows`). The clipped sum must not move further than the plan accounts for.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from prifedsync.local import Net, Program, SeededDraws, losses
 ARITHMETIC = {"cpu": ("float32", "float64"), "cuda": ("float32", "tf32", "bf16", "float64")}
 CLIENTS = (1, 2, 10)
 WIDTHS = (2, 5, 10, 16, 17, 30, 50, 64)
-CLIPS = {torch.float32: (1e-7, 0.1, 1.0), torch.float64: (1e-12, 1e-7, 1.0)}  # the first is in reach of rounding
-AT_ONCE = 100  # pairs
-UNCHECKED = 57  # rows
+CLIPS = {torch.float32: (1e-7, 0.1, 1.0), torch.float64: (1e-12, 1e-7, 1.0)}  # the first is so small that rounding matters
+AT_ONCE = 100  # pairs of data sets in one call
+UNCHECKED = 57  # rows of a batch without the probe
 
 
 def net_of(module, task, x, y, arithmetic, device):
@@ -46,7 +46,7 @@ def net_of(module, task, x, y, arithmetic, device):
 
 
 def nets():
-    """Name → (module, task, records, targets): all of the tests' zoo, and the package's own models."""
+    """Name, module, task, records and targets of all nets in the tests' zoo, and of the package's own models."""
     for name, case in CASES.items():
         yield name, case.module(), case.task, *case.records(6, seed=1)
     dice = torch.Generator().manual_seed(0)
@@ -60,7 +60,7 @@ def nets():
 
 
 def programs(device, every):
-    """Which program every net takes at every size."""
+    """The program that each net uses at each size."""
     rows = []
     for name, module, task, x, y in nets():
         for arithmetic in every:
@@ -68,14 +68,15 @@ def programs(device, every):
             began = time.perf_counter()
             large = net.count > 10**5
             sizes = [(c, w) for c in CLIENTS for w in WIDTHS if not large or (c < 3 and w in (10, 16, 30))]
-            taken = Counter(str(net.program(clients, width)) for clients, width in sizes)
+            used = Counter(str(net.program(clients, width)) for clients, width in sizes)
             seconds = (time.perf_counter() - began) / len(sizes)
-            rows.append({"net": name, "arithmetic": arithmetic, "programs": dict(taken), "seconds_each": round(seconds, 3)})
+            row = {"net": name, "arithmetic": arithmetic, "programs": dict(used), "seconds_each": round(seconds, 3)}
+            rows.append(row)
     return rows
 
 
 def searched():
-    """What is searched: nets small enough that rounding is all there is, of every kind of layer."""
+    """The nets to search: one of every kind of layer, so small that only rounding matters."""
     torch.manual_seed(0)
     dice = torch.Generator().manual_seed(0)
     x = torch.randn(8, 30, generator=dice)
@@ -89,19 +90,22 @@ def searched():
 
 
 def unchecked(net):
-    """The program as it would be without the probe: an odd number of rows, and nothing padded."""
+    """Replace the program of the net by one without the probe: an odd number of rows and no padding."""
     net.program = lambda clients, width, sums=None: Program(net.grad_method, UNCHECKED, sums or net.sum_dtype)
 
 
 def search(device, every, trials, control):
-    """The furthest that one record moved a sum, in clip norms, and what was accounted for."""
-    rows, each = [], list(searched())
+    """How far one record moved a sum at most, in clip norms, and how far the plan accounts for."""
+    rows = []
+    each = list(searched())
     for arithmetic in every:
         for name, module, task, x, y in each:
             net = net_of(module, task, x, y, arithmetic, device)
             if control:
                 unchecked(net)
-            worst, margin, done = 0.0, 0.0, 0
+            worst = 0.0
+            margin = 0.0
+            done = 0
             dice = torch.Generator().manual_seed(1)
             while done < trials / len(each):
                 clips = CLIPS[net.dtype]
@@ -110,7 +114,8 @@ def search(device, every, trials, control):
                 margin = net.margin_for(steps, Neighbours.ADD_REMOVE)
                 steps = NoisySteps(**{**vars(steps), "clip_margin": margin})
                 subject = Subject(net, x, y, steps, PLAIN, Vectorised, Neighbours.ADD_REMOVE, SeededDraws(0))
-                worst = max(worst, float(moved(subject, hostile_pairs(subject, AT_ONCE, dice)).max()))
+                pairs = hostile_pairs(subject, AT_ONCE, dice)
+                worst = max(worst, float(moved(subject, pairs).max()))
                 done += AT_ONCE
             row = {"net": name, "arithmetic": arithmetic, "trials": done, "moved": worst, "accounted": 1 + margin}
             rows.append(row | {"program": net.gradients})
@@ -122,38 +127,40 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=ARITHMETIC, default="cpu")
-    parser.add_argument("--arithmetic", default="", help="one alone; all by default")
-    parser.add_argument("--trials", type=int, default=10**5, help="for each arithmetic")
-    parser.add_argument("--control", action="store_true", help="search without the probe: what is it worth?")
+    parser.add_argument("--arithmetic", default="", help="only this one; all by default")
+    parser.add_argument("--trials", type=int, default=10**5, help="number of trials for each arithmetic")
+    parser.add_argument("--control", action="store_true", help="search without the probe, to see what it prevents")
     parser.add_argument("--threads", type=int, default=0)
-    asked = parser.parse_args()
-    if asked.threads:
-        torch.set_num_threads(asked.threads)
-    every = [asked.arithmetic] if asked.arithmetic else ARITHMETIC[asked.device]
-    where = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or platform.machine()
-    found = {
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    every = [options.arithmetic] if options.arithmetic else ARITHMETIC[options.device]
+    where = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
+    result = {
         "device": where, "torch": torch.__version__, "threads": torch.get_num_threads(),
         "command": "python " + " ".join(["benchmarks/hostile_rows.py", *sys.argv[1:]]),
-        "programs": programs(asked.device, every), "search": search(asked.device, every, asked.trials, asked.control),
+        "programs": programs(options.device, every),
+        "search": search(options.device, every, options.trials, options.control),
     }  # fmt: skip
-    asked.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     name = "-".join(
         [
-            "control" if asked.control else "invariance",
-            asked.device,
-            *filter(None, [asked.arithmetic]),
+            "control" if options.control else "invariance",
+            options.device,
+            *filter(None, [options.arithmetic]),
             str(torch.get_num_threads()),
         ]
     )
-    (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    taken = Counter(
-        program for row in found["programs"] for program, count in row["programs"].items() for _ in range(count)
-    )
-    print(f"{where}, torch {torch.__version__}: {dict(taken)}")
-    for row in found["search"]:
-        print(f"{row['arithmetic']:8} {row['net']:30} moved {row['moved']:.9f} of {row['accounted']:.6f}, {row['program']}")
-    over = [row for row in found["search"] if row["moved"] > row["accounted"]]
-    print(f"{len(over)} searches found a movement above the accounted one")
+    (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    used = Counter()
+    for row in result["programs"]:
+        used.update(row["programs"])
+    print(f"{where}, torch {torch.__version__}: {dict(used)}")
+    for row in result["search"]:
+        distance = f"moved {row['moved']:.9f} of {row['accounted']:.6f}"
+        print(f"{row['arithmetic']:8} {row['net']:30} {distance}, {row['program']}")
+    over = [row for row in result["search"] if row["moved"] > row["accounted"]]
+    print(f"{len(over)} searches moved a sum further than the plan accounts for")
     return 1 if over else 0
 
 

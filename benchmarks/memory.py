@@ -1,6 +1,6 @@
 """Resident memory and time of federations with many clients: `python benchmarks/memory.py`.
 
-Each workload runs in a process of its own, so that its peak is its own.
+Each workload runs in a process of its own, since the peak memory is that of a process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKLOADS = {
 
 
 def run(workload: dict[str, object]) -> dict[str, float]:
-    """Train on synthetic records and say how long it took and how much was resident at most."""
+    """Train on synthetic records, and return the time and the peak of resident memory."""
     import torch
 
     import prifedsync
@@ -38,7 +38,8 @@ def run(workload: dict[str, object]) -> dict[str, float]:
         return Records(x, torch.randint(0, 10, (count,), generator=draw))
 
     names = [f"client-{i:05}" for i in range(workload["clients"])]
-    federation = Federation(tuple(Client(n, records(workload["records"]), records(5)) for n in names), Task("classes", 10))
+    clients = tuple(Client(name, records(workload["records"]), records(5)) for name in names)
+    federation = Federation(clients, Task("classes", 10))
     config = {
         "rounds": workload["rounds"], "participation": workload["participation"], "averaging": 0.0, "evaluate_every": 0,
         "model": {"name": workload["model"]},
@@ -48,10 +49,10 @@ def run(workload: dict[str, object]) -> dict[str, float]:
     begun = time.perf_counter()
     result = prifedsync.train(config, clients=federation)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    taken = sum(client.rounds_taken for client in result.record.clients)
+    uploads = sum(client.rounds_taken for client in result.record.clients)
     return {
         "peak_gib": round(peak / 2**30, 2), "seconds": round(time.perf_counter() - begun, 1),
-        "training_seconds": round(result.record.timings["train"], 1), "uploads": taken,
+        "training_seconds": round(result.record.timings["train"], 1), "uploads": uploads,
         "parameters": result.record.parameters,
     }  # fmt: skip
 
@@ -64,8 +65,8 @@ def main() -> None:
     print("| workload | peak resident GiB | seconds, all | training | uploads | parameters |\n|---|---|---|---|---|---|")
     for name in WORKLOADS:
         done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout)
-        cells = (found[key] for key in ("peak_gib", "seconds", "training_seconds", "uploads", "parameters"))
+        measured = json.loads(done.stdout)
+        cells = (measured[key] for key in ("peak_gib", "seconds", "training_seconds", "uploads", "parameters"))
         print(f"| {name} | {' | '.join(map(str, cells))} |", flush=True)
 
 

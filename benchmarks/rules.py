@@ -1,8 +1,8 @@
 """All personalisation rules at the same μ: `python benchmarks/rules.py digits OUT` on two cores in a few minutes, and
-`python benchmarks/rules.py mnist OUT --data DIR` with mnist.npz in DIR on a GPU; docs/results/rules.md has what they found.
+`python benchmarks/rules.py mnist OUT --data DIR` with mnist.npz in DIR on a GPU. docs/results/rules.md has the results.
 
-Each run is written to OUT/WORKLOAD-SEED.json as it is done. `--seeds 0` runs one seed, so that several run side by side;
-`tables` instead of a workload prints what lies in OUT as Markdown.
+Each run is written to OUT/WORKLOAD-SEED.json when it ends. `--seeds 0` runs one seed, so that several processes can run at
+the same time. `tables` instead of a workload prints the results in OUT as Markdown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIANTS: dict[str, list[str]] = {
     "alone": [],
     "alone, published": ["rule.publish=true"],
 }
-# One value a rule: for the digits after a look at seed 10, for MNIST after none.
+# One setting for each rule: for the digits chosen with seed 10, for MNIST without any trial.
 OWN: dict[str, dict[str, list[str]]] = {
     "digits": {
         "fedprox": ["rule.strength=0.05"],
@@ -66,10 +66,12 @@ SEEDS = (0, 1, 2)
 
 
 def paper_clients(path: Path, seed: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """The paper's non-IID MNIST: labels sorted, 400 shards, four a client; 200 test images with labels the client has."""
-    given = np.load(path / "mnist.npz", allow_pickle=False)
-    images, labels = given["train_images"], given["train_labels"].astype(np.int64)
-    test, truth = given["test_images"], given["test_labels"].astype(np.int64)
+    """The paper's non-IID MNIST: four of 400 shards of sorted labels per client, and 200 test images with its labels."""
+    arrays = np.load(path / "mnist.npz", allow_pickle=False)
+    images = arrays["train_images"]
+    labels = arrays["train_labels"].astype(np.int64)
+    test = arrays["test_images"]
+    truth = arrays["test_labels"].astype(np.int64)
     generator = np.random.default_rng(seed)
     shards = generator.permutation(400).reshape(100, 4)
     order = np.argsort(labels, kind="stable").reshape(400, -1)
@@ -99,7 +101,8 @@ def measured(workload: str, variant: str, seed: int, private: bool, clients: Any
     config = load(preset, overrides)
     config = config if private else config.changed(**{"privacy.mechanism": "none"})
     record = run.train(config, clients=clients).record
-    personal, released = record.scores["personal"], record.scores.get("released")  # none where nothing is sent
+    personal = record.scores["personal"]
+    released = record.scores.get("released")  # None if clients send nothing
     return {
         "variant": variant,
         "private": private,
@@ -109,7 +112,7 @@ def measured(workload: str, variant: str, seed: int, private: bool, clients: Any
         "noisy_gradients": record.clients[0].noisy_queries,
         "personal_mean": personal.own.mean,
         "personal_worst": personal.own.worst,
-        "global_mean": released and released.everybody.mean,
+        "global_mean": released and released.pooled.mean,
         "global_worst": released and released.own.worst,
         "publishing": record.personal_models,
         "seconds": time.perf_counter() - begun,
@@ -135,7 +138,8 @@ def tables(folder: Path) -> None:
                 first = mine[0]
                 cells = ["–" if first[key] is None else f"{first[key]:.4g}" for key in ("mu", "noise_multiplier")]
                 cells += [str(first["noisy_gradients"])]
-                cells += [_percent(mine, key) for key in ("personal_mean", "personal_worst", "global_mean", "global_worst")]
+                private_scores = ("personal_mean", "personal_worst", "global_mean", "global_worst")
+                cells += [_percent(mine, key) for key in private_scores]
                 cells += [_percent(open_ones, key) for key in ("personal_mean", "global_mean")]
                 print(f"| {variant} | {' | '.join(cells)} |")
 
@@ -154,21 +158,29 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
-    parser.add_argument("--open-seeds", type=int, nargs="*", default=list(SEEDS), help="seeds that run without privacy too")
-    parser.add_argument("--rules", nargs="*", default=list(VARIANTS), help="only these")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    for seed in given.seeds if given.workload != "tables" else ():
-        clients = paper_clients(given.data, seed) if given.workload == "mnist" else None
-        path, runs = given.out / f"{given.workload}-{seed}.json", []
-        for private in (True, False) if seed in given.open_seeds else (True,):
-            for variant in given.rules:
-                if private or "published" not in variant:  # without noise there is nothing to publish safely
-                    runs.append(measured(given.workload, variant, seed, private, clients))
-                    path.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
-                    last = runs[-1]
-                    print(seed, variant, private, f"{last['personal_mean']:.3f}", f"{last['seconds']:.1f} s", flush=True)
-    tables(given.out)
+    without = "seeds that also run without privacy"
+    parser.add_argument("--open-seeds", type=int, nargs="*", default=list(SEEDS), help=without)
+    parser.add_argument("--rules", nargs="*", default=list(VARIANTS), help="run only these rules")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for seed in options.seeds if options.workload != "tables" else ():
+        one_seed(options, seed)
+    tables(options.out)
+
+
+def one_seed(options: argparse.Namespace, seed: int) -> None:
+    """Run all rules with one seed, and write each run when it ends."""
+    clients = paper_clients(options.data, seed) if options.workload == "mnist" else None
+    path = options.out / f"{options.workload}-{seed}.json"
+    runs = []
+    for private in (True, False) if seed in options.open_seeds else (True,):
+        for variant in options.rules:
+            if not private and "published" in variant:  # without noise, publishing is not safe
+                continue
+            last = measured(options.workload, variant, seed, private, clients)
+            runs.append(last)
+            path.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
+            print(seed, variant, private, f"{last['personal_mean']:.3f}", f"{last['seconds']:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def test_the_readme_shows_what_the_demo_scores():
     record = prifedsync.train().record
     assert shown.keys() == {"released", "alone", "non-private"}
     for name, percent in shown.items():
-        assert percent == f"{100 * record.scores[name].everybody.mean:.1f}"
+        assert percent == f"{100 * record.scores[name].pooled.mean:.1f}"
     (known,) = re.findall(r"A client alone has (\d+) % on the digits it knows", README)
     assert known == f"{100 * record.scores['alone'].own.mean:.0f}"
     (epsilon,) = re.findall(r"noise chosen for μ = 1\s\(ε ≤ ([\d.]+) at δ = 10⁻⁵\)", README)

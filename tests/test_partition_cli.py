@@ -136,7 +136,7 @@ def test_dirichlet_of_numbers_is_refused_with_a_remedy(tmp_path):
     ]
     done = call("partition", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert "data.partition = dirichlet needs classes, and data.task is regression; use" in done.stderr
+    assert "data.partition = dirichlet needs classes, but data.task is regression; use" in done.stderr
 
 
 # ---------------------------------------------------------------------- the picture

@@ -128,9 +128,9 @@ def test_the_released_model_is_good_and_better_than_a_client_alone():
     """About 91 % at μ = 1, against 40 % of all ten digits for a client alone."""
     record = run.train("digits").record
     assert record.guarantee["mu"]["upper"] <= 1
-    assert record.scores["released"].everybody.mean > 0.86
-    assert record.scores["alone"].everybody.mean < 0.5
-    assert record.scores["non-private"].everybody.mean > record.scores["released"].everybody.mean
+    assert record.scores["released"].pooled.mean > 0.86
+    assert record.scores["alone"].pooled.mean < 0.5
+    assert record.scores["non-private"].pooled.mean > record.scores["released"].pooled.mean
 
 
 # ---------------------------------------------------------------------- your own records and modules

@@ -1,4 +1,4 @@
-"""What a run tells while it works."""
+"""The events that a run reports while it works."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .accounting.progress import WorstEpsilon
-from .record import (
-    Score,
-)
+from .record import Score
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """What is known after a round; `phase` is "private", "non-private", or what is trained for comparison."""
+    """A round is over. `phase` is "private", "non-private", or the name of the baseline that is being trained."""
 
     phase: str
     round: int
@@ -22,11 +20,11 @@ class RoundDone:
     personal: Score | None
     released: Score | None
     seconds: float
-    spending: WorstEpsilon | None  # None without a guarantee
+    spending: WorstEpsilon | None  # None if there is no guarantee
     seeded: bool
 
     def epsilon_so_far(self) -> float | None:
-        """An upper bound on every client's ε after these rounds; `spending.seconds` says how long the last one took."""
+        """An upper bound on every client's ε after these rounds. `spending.seconds` is the time that computing it took."""
         return self.spending.after(self.round) if self.spending else None
 
     def epsilon_planned(self) -> float | None:
@@ -36,7 +34,7 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Working:
-    """Something else takes time: what, and how far it is."""
+    """Work besides training: its name, and how much of it is done."""
 
     what: str
     done: int

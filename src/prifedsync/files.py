@@ -1,4 +1,4 @@
-"""Files of a run: written whole, checked when they are read, in a folder that one process has to itself."""
+"""The files of a run: written atomically, checked when they are read, in a folder that only one process may use."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from typing import Any, BinaryIO
 
 from .values import BadValue
 
-LOG, CONFIG = "rounds.jsonl", "config.toml"
-NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # how a file system says that it cannot sync a folder
+LOG = "rounds.jsonl"
+CONFIG = "config.toml"
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that cannot sync a folder
 
 
 def write_file(path: Path, content: bytes, private: bool = False) -> None:
-    """Write beside the path, make sure it is on the disk, then rename. `private`: only its owner may read it."""
-    partly = path.with_name(path.name + ".new")
+    """Write to a temporary file, sync it to the disk, then rename it. `private`: only its owner may read the file."""
+    temporary = path.with_name(path.name + ".new")
     try:
-        with partly.open("wb") as file:
+        with temporary.open("wb") as file:
             if private:
                 os.fchmod(file.fileno(), 0o600)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partly, path)
+        os.replace(temporary, path)
     except BaseException:
-        partly.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
 
 def _sync_folder(path: Path) -> None:
-    """Make sure that a rename is on the disk; a file system without such a call keeps its folders in its own way."""
+    """Sync a rename to the disk. Some file systems have no such call; there nothing more can be done."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -48,51 +49,55 @@ def _sync_folder(path: Path) -> None:
 
 
 def hashing(content: bytes | memoryview = b"") -> hashlib.blake2b:
-    """A checksum to which more may be added."""
+    """A running checksum."""
     return hashlib.blake2b(content, digest_size=16)
 
 
 def checksum(content: bytes | memoryview) -> str:
-    """Of stored bytes, against damage. It is not keyed: that of private values may stand in private files only."""
+    """A checksum of stored bytes, against damage. It has no key, so checksums of private values belong in private files."""
     return hashing(content).hexdigest()
 
 
 def damaged(path: Path | None) -> BadValue:
-    """The refusal of a file that is not as it was written."""
-    return BadValue("checkpoint", path, "is damaged", "put back a copy of the run folder from before, or train anew")
+    """The error for a file that is not as it was written."""
+    remedy = "restore an earlier copy of the run folder, or start a new run"
+    return BadValue("checkpoint", path, "is damaged", remedy)
 
 
 @contextmanager
 def claimed(folder: Path, new: bool) -> Iterator[Path]:
-    """The run folder, for this process alone: two that worked in one would share their noise."""
+    """Lock the run folder for this process: two processes in one folder would add the same noise."""
+    field = "out" if new else "resume"
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadValue("out" if new else "resume", folder, "is in use by another process", "wait for it") from None
+            rule = "is in use by another process"
+            raise BadValue(field, folder, rule, "wait until it has ended") from None
         except OSError as error:
-            rule = f"cannot be locked ({error.strerror}), and two processes that worked in it would share their noise"
-            raise BadValue("out" if new else "resume", folder, rule, "use a folder on a local disk") from None
+            rule = f"cannot be locked ({error.strerror}), and two processes in one folder would add the same noise"
+            raise BadValue(field, folder, rule, "use a folder on a local disk") from None
         if new and not not_begun(folder):
-            raise BadValue("out", folder, "is not empty", f"name a new folder, or go on with it: --resume {folder}")
+            remedy = f"name a new folder, or resume the run: --resume {folder}"
+            raise BadValue("out", folder, "is not empty", remedy)
         try:
             yield folder
         finally:
             if new and not any(folder.iterdir()):
-                folder.rmdir()  # refused before anything was begun
+                folder.rmdir()  # the run was refused before it began
     finally:
         os.close(lock)
 
 
 def not_begun(folder: Path) -> bool:
-    """Whether it holds nothing but what a run leaves that was ended while it wrote its config."""
+    """Whether the folder is empty, but for the file of a run that was killed while it wrote its config."""
     return all(path.name == f"{CONFIG}.new" for path in folder.iterdir())
 
 
 class RoundLog:
-    """rounds.jsonl, or nothing where there is no folder."""
+    """The log rounds.jsonl. Without a folder, nothing is written."""
 
     def __init__(self, file: BinaryIO | None, written: bytes = b"") -> None:
         self.file = file
@@ -108,7 +113,7 @@ class RoundLog:
             self.hashing.update(content)
 
     def synced(self) -> dict[str, Any]:
-        """What is all on the disk now: a checkpoint that names this length may follow."""
+        """Sync the log to the disk, and return its length and checksum for the next checkpoint."""
         if self.file:
             os.fsync(self.file.fileno())
         return {"length": self.length, "checksum": self.hashing.hexdigest()}
@@ -116,14 +121,15 @@ class RoundLog:
 
 @contextmanager
 def round_log(folder: Path | None, saved: dict[str, Any] | None) -> Iterator[RoundLog]:
-    """The log of rounds, cut back to the last checkpoint."""
+    """The log of rounds, truncated to what the last checkpoint has saved."""
     if folder is None:
         yield RoundLog(None)
         return
     path = folder / LOG
     written = path.read_bytes()[: saved["length"]] if saved and path.is_file() else b""
     if saved and len(written) < saved["length"]:
-        raise BadValue("resume", folder, f"has lost lines of {LOG}", "train anew")
+        remedy = "restore a copy of the run folder, or start a new run"
+        raise BadValue("resume", folder, f"has lost lines of {LOG}", remedy)
     if saved and checksum(written) != saved["checksum"]:
         raise damaged(path)
     with path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Your own function by its name: "package.module:function" or "folder/file.py:function"."""
+"""A user's function by its name: "package.module:function" or "folder/file.py:function"."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ FORM = 'write "module:function" or "folder/file.py:function"'
 
 
 def function(field: str, name: str) -> Callable[..., Any]:
-    """The function of that name; its module is imported, from the current folder too."""
+    """The function of that name. Its module is imported; the current folder is searched too."""
     where, colon, attribute = name.rpartition(":")
     if not (colon and where and attribute.isidentifier()):
         raise BadValue(field, repr(name), "does not name a function", FORM)
     module = _file(field, name, Path(where)) if where.endswith(".py") else _module(field, name, where)
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    named = getattr(module, attribute, None)
+    if not callable(named):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        rule = f"must be a function: there is no {attribute} to call in {where}"
         remedy = f"it has {', '.join(own[:8])}" if own else "define it there"
-        raise BadValue(field, repr(name), f"must be a function: there is no {attribute} to call in {where}", remedy)
-    return found  # type: ignore[no-any-return]  # anything callable will do
+        raise BadValue(field, repr(name), rule, remedy)
+    return named  # type: ignore[no-any-return]  # any callable will do
 
 
 def call(field: str, name: str, *arguments: object) -> Any:
-    """What the function of that name returns, called with the arguments if it takes them, otherwise with none."""
+    """The return value of the function. It is called with the arguments if it takes them, otherwise with none."""
     called = function(field, name)
     if not _takes(called, arguments):
         if not _takes(called, ()):
-            rule = f"must take {len(arguments)} argument{'s' * (len(arguments) != 1)} or none"
-            raise BadValue(field, repr(name), rule, "give its other arguments defaults")
+            plural = "" if len(arguments) == 1 else "s"
+            rule = f"must take {len(arguments)} argument{plural} or none"
+            raise BadValue(field, repr(name), rule, "give its other arguments default values")
         arguments = ()
     try:
         return called(*arguments)
     except BadValue:
         raise
     except Exception as error:
-        raise BadValue(field, repr(name), f"raised {one_line(error)}", "call it on its own to see where") from error
+        remedy = "call it on its own to see the traceback"
+        raise BadValue(field, repr(name), f"raised {one_line(error)}", remedy) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -57,7 +60,7 @@ def _takes(called: Callable[..., Any], arguments: tuple[object, ...]) -> bool:
         inspect.signature(called).bind(*arguments)
     except TypeError:
         return False
-    except ValueError:  # some built-in functions do not say
+    except ValueError:  # some built-in functions have no signature
         return not arguments
     return True
 
@@ -65,13 +68,14 @@ def _takes(called: Callable[..., Any], arguments: tuple[object, ...]) -> bool:
 def _module(field: str, name: str, where: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does; it stays, since the function may import more when called
+        sys.path.insert(0, here)  # as `python -m` does; it stays, since the function may import more when it is called
     importlib.invalidate_caches()
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name and (where == error.name or where.startswith(f"{error.name}.")):
-            raise BadValue(field, repr(name), f"cannot be found: no module {error.name}", FORM) from None
+            rule = f"cannot be found: no module {error.name}"
+            raise BadValue(field, repr(name), rule, FORM) from None
         raise _failed(field, name, error) from error
     except Exception as error:
         raise _failed(field, name, error) from error
@@ -80,8 +84,8 @@ def _module(field: str, name: str, where: str) -> ModuleType:
 def _file(field: str, name: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise BadValue(field, repr(name), f"cannot be found: no file {path}", FORM)
-    # its own name in sys.modules, where dataclasses and pickle look for it; two files called data.py stay apart, and two
-    # functions of one file see the same classes, unless the file was changed in between
+    # The module has a name of its own in sys.modules, where dataclasses and pickle look for it. So two files called data.py
+    # stay apart, and two functions of one file see the same classes, unless the file was changed in between.
     try:
         content = str(path.resolve()).encode() + b"\n" + path.read_bytes()
     except OSError as error:
@@ -103,4 +107,5 @@ def _file(field: str, name: str, path: Path) -> ModuleType:
 
 
 def _failed(field: str, name: str, error: Exception) -> BadValue:
-    return BadValue(field, repr(name), f"cannot be imported: {one_line(error)}", "import it on its own to see where")
+    rule = f"cannot be imported: {one_line(error)}"
+    return BadValue(field, repr(name), rule, "import it on its own to see the traceback")

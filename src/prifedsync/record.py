@@ -1,4 +1,4 @@
-"""What a run leaves behind: who ran what, what it cost each client in privacy, and how good it became. No torch."""
+"""The record of a finished run: its config, the privacy guarantee of each client, and the scores. It needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .accounting.statement import SIMULATION as SIMULATION  # with the other wor
 from .accounting.statement import Numbers, Statement
 from .values import BadValue
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+POOLED = {1: "everybody", 2: "pooled"}  # schema version → the name of `Scores.pooled` in its JSON
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
     "nothing leaves a client, so nobody else learns anything about a record; that does not cover the personal models, "
@@ -32,7 +33,7 @@ OVERLAP = "clients overlap (data.overlap), and a record leaks through every clie
 
 @dataclass(frozen=True)
 class Score:
-    """One model, or one model a client, on the clients' test records: over the clients that have any."""
+    """The score of one model, or of one model per client, over the clients that have a score."""
 
     mean: float | None
     worst: float | None
@@ -43,48 +44,49 @@ class Score:
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return Score(None, None, 0)
-        return Score(math.fsum(known) / len(known), max(known) if lower_is_better else min(known), len(known))
+        worst = max(known) if lower_is_better else min(known)
+        return Score(math.fsum(known) / len(known), worst, len(known))
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How good one kind of model is: on each client's own test records, and on everybody's."""
+    """The scores of one kind of model: on each client's own test records, and on all clients' test records together."""
 
     own: Score
-    everybody: Score
+    pooled: Score
 
 
 @dataclass(frozen=True)
 class ClientRecord:
-    """One client: what was planned, what was done, what each costs."""
+    """One client: its plan, what it did, and the guarantee of each."""
 
     name: str
     records: int | None  # None where the number is not public
     plan: dict[str, Any] | None
     rounds_taken: int
     noisy_queries: int
-    planned: dict[str, Any] | None  # the guarantee if all rounds are run, participation by an honest coin
-    taken: dict[str, Any] | None  # the guarantee once it is known how many rounds were taken
+    planned: dict[str, Any] | None  # the guarantee for all rounds, where an honest coin decides participation
+    taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
     personal: float | None
     released: float | None
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run. Timings and host stand apart: all else is the same whenever the same run is repeated."""
+    """A finished run. If the same run is repeated, only `timings` and `host` may differ."""
 
     config: dict[str, Any]
     clients: tuple[ClientRecord, ...]
-    guarantee: dict[str, Any] | None  # true of every client: each number is the worst of that quantity over clients
-    sentence: str  # made from those numbers
+    guarantee: dict[str, Any] | None  # holds for every client: each number is the worst over all clients
+    sentence: str  # the guarantee in words
     metric: str
-    scores: Mapping[str, Scores]  # personal, released, and what was trained for comparison
+    scores: Mapping[str, Scores]  # of personal models, the released model and the baselines
     warnings: tuple[str, ...]
     versions: Mapping[str, str]
     device: str
-    gradients: str  # how per-sample gradients were computed: bookkeeping, vmap or loop
+    gradients: str  # the method for per-sample gradients: bookkeeping, vmap or loop
     parameters: int
-    personal_models: str = ""  # whether they may be published
+    personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
     schema_version: int = SCHEMA_VERSION
@@ -94,32 +96,45 @@ class RunRecord:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> RunRecord:
-        if data.get("schema_version") != SCHEMA_VERSION:
-            rule = f"is not the version this program reads, {SCHEMA_VERSION}"
-            raise BadValue("schema_version", data.get("schema_version"), rule)
-        scores = {name: Scores(Score(**both["own"]), Score(**both["everybody"])) for name, both in data["scores"].items()}
-        clients = tuple(ClientRecord(**client) for client in data["clients"])
-        return RunRecord(**{**data, "scores": scores, "clients": clients, "warnings": tuple(data["warnings"])})
+        """The record that `as_json` wrote, in this schema version or in an earlier one."""
+        version = data.get("schema_version")
+        if version not in tuple(POOLED):
+            rule = f"must be a schema version that this program can read, 1 to {SCHEMA_VERSION}"
+            remedy = "read the record with the program version that wrote it"
+            raise BadValue("schema_version", version, rule, remedy)
+        changed = {
+            "scores": {
+                name: Scores(own=Score(**both["own"]), pooled=Score(**both[POOLED[version]]))
+                for name, both in data["scores"].items()
+            },
+            "clients": tuple(ClientRecord(**client) for client in data["clients"]),
+            "warnings": tuple(data["warnings"]),
+            "schema_version": SCHEMA_VERSION,
+        }
+        return RunRecord(**{**data, **changed})
 
     @staticmethod
     def read(path: Path) -> RunRecord:
+        """The record in a file."""
         try:
             return RunRecord.from_json(json.loads(path.read_bytes()))
         except BadValue:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadValue("record", path, f"cannot be read: {error!r}", "put back a copy of it") from None
+            remedy = "restore the file from a copy"
+            raise BadValue("record", path, f"cannot be read: {error!r}", remedy) from None
 
     def repeatable(self) -> dict[str, Any]:
-        """All that the same run must give again."""
+        """The part that must be equal if the same run is repeated."""
         return {key: value for key, value in self.as_json().items() if key not in ("timings", "host")}
 
 
 class Guarantees:
-    """The guarantees of many clients; those with equal plans and counts are computed once."""
+    """The guarantees of many clients. Clients with equal plans and counts share one computation."""
 
     def __init__(self, delta: float, clients: int) -> None:
-        self.delta, self.clients = delta, clients
+        self.delta = delta
+        self.clients = clients
         self._planned: dict[PrivacyPlan, Statement] = {}
         self._taken: dict[tuple[PrivacyPlan, int], Numbers] = {}
 
@@ -135,13 +150,14 @@ class Guarantees:
         return self._taken[plan, rounds]
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
-        """One statement that is true of every client."""
+        """One statement that holds for every client."""
         return Statement.worst(self.planned(plan) for plan in dict.fromkeys(plans))
 
 
 def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
-    """A plan in public numbers."""
-    mechanism = {key: getattr(value, "value", value) for key, value in dataclasses.asdict(plan.mechanism).items()}
+    """The public numbers of a plan."""
+    numbers = dataclasses.asdict(plan.mechanism)
+    mechanism = {key: getattr(value, "value", value) for key, value in numbers.items()}
     return {
         "mechanism": type(plan.mechanism).__name__,
         **mechanism,
@@ -153,12 +169,15 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
-    """The plan that `plan_as_json` wrote; noisy steps only."""
+    """The plan that `plan_as_json` wrote. Its mechanism must be noisy steps."""
     if data.get("mechanism") != NoisySteps.__name__:
-        raise BadValue("plan.mechanism", data.get("mechanism"), f"must be {NoisySteps.__name__}")
-    steps = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
+        remedy = "use a plan of noisy steps"
+        rule = f"must be {NoisySteps.__name__}"
+        raise BadValue("plan.mechanism", data.get("mechanism"), rule, remedy)
+    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
+    sampling = Sampling(data["sampling"])
     return PrivacyPlan(
-        mechanism=NoisySteps(**(steps | {"sampling": Sampling(data["sampling"])})),
+        mechanism=NoisySteps(**(numbers | {"sampling": sampling})),
         rounds=data["rounds"],
         participation=data["participation"],
         neighbours=Neighbours(data["neighbours"]),

@@ -189,7 +189,7 @@ def test_a_file_system_without_locks_is_refused_in_one_line(reason, tmp_path, mo
         raise OSError(reason, os.strerror(reason))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(BadValue, match="would share their noise; use a folder on a local disk"):
+    with pytest.raises(BadValue, match="would add the same noise; use a folder on a local disk"):
         run.train(SMALL, out=tmp_path / "run")
 
 

@@ -42,7 +42,7 @@ CSV = {  # files, config, what the line says
     "missing text": (
         {"a": "age,size,label\n1,,0\n"},
         {"categories": {"size": ("S",)}, "missing": {"*": 0}},
-        ("'a'", "'size'", "list it"),
+        ("'a'", "'size'", "add it to the list"),
     ),
     "label too large": ({"b": "age,size,label\n1,2,2\n"}, {}, ("'b'", "'label'", "0 to 1", "data.classes")),
     "label between": ({"b": "age,size,label\n1,2,0.5\n"}, {}, ("'b'", "'label'", "0.5")),
@@ -124,17 +124,17 @@ def test_one_csv_for_all(tmp_path):
     file = tmp_path / "all.csv"
     file.write_text("who,x,label\nnorth,1,0\n,2,1\n")
     line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
-    assert line == "all.csv line 3, column 'who' = '' must name a client; fill it in"
+    assert line == "all.csv line 3, column 'who' = '' must name a client; fill in the name of the client"
     file.write_text("who,x,label\nnorth,1,0\nsouth,?,1\n")
     line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
     assert line.startswith("client 'south', all.csv line 3, column 'x' = '?' is a missing value; ")
     file.write_text("who,x,label\nnorth/east,1,0\n")
     assert "'north/east'" in refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
-    assert "is the label too" in refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="label"))
+    assert "is also the label" in refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="label"))
     line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="site"))
     assert line.startswith("data.client_column = 'site' is not a column of all.csv; there are 'who'")
     line = refusal(DataConfig(source="csv", path=str(file), classes=2, columns=("x",), clients=2, partition="iid"))
-    assert line == "data.clients = 2 must be at most the number of records, 1; split over fewer"
+    assert line == "data.clients = 2 must be at most the number of records, 1; use fewer clients or shards"
     line = refusal(DataConfig(source="csv", path=str(file), classes=2, columns=("x",), partition="column"))
     assert line.startswith("data.partition = column needs a column")
 
@@ -147,7 +147,7 @@ def test_files_that_are_not_csv(tmp_path):
 @pytest.mark.parametrize("source", ["csv", "npz"])
 def test_paths(tmp_path, source):
     for path, says in (
-        ("", "must be given"),
+        ("", "must be set"),
         (f"{tmp_path}/nowhere", "does not exist"),
         (str(tmp_path), f"no .{source} file"),
     ):

@@ -65,7 +65,7 @@ BAD = {
     "flat records": (federation(train=Records(torch.ones(3), torch.zeros(3))), ("'bad'", "(n, 1)")),
     "no columns": (federation(train=records(shape=(0,))), ("'bad'", "(3, 0)")),
     "not a tensor": (federation(train=Records([[1.0]], [0])), ("'bad'", "list")),
-    "same name": (federation(name="good"), ("'good'", "twice")),
+    "same name": (federation(name="good"), ("'good'", "two clients")),
     "no name": (federation(name=" "), ("client name", "not empty")),
     "name with a folder": (federation(name="../up"), ("client name", "'../up'")),
     "name of two lines": (federation(name="a\nb"), ("client name", r"'a\nb'")),

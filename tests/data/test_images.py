@@ -237,14 +237,14 @@ def test_the_folder_may_come_from_the_environment(tmp_path, monkeypatch):
     same(federation("mnist", tmp_path), federation("mnist", None))
     monkeypatch.delenv("PRIFEDSYNC_DATA")
     said = refusal("mnist", None)
-    assert said.startswith('data.path = "" is not given, and MNIST could not be downloaded')
+    assert said.startswith('data.path = "" is not set, and MNIST could not be downloaded')
     assert "Not a directory" in said  # conftest's cache: no test downloads by accident
     assert "PRIFEDSYNC_DATA" in said
     assert IDX["train_images"] in said
 
 
 def test_nothing_there(tmp_path):
-    assert "holds no CIFAR-10; put there cifar10.npz, or the six .bin files" in refusal("cifar10", tmp_path)
+    assert "holds no CIFAR-10; add to the folder: cifar10.npz, or the six .bin files" in refusal("cifar10", tmp_path)
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(b"\x80\x04.")
     assert "never the pickled one" in refusal("cifar10", tmp_path)
@@ -256,11 +256,11 @@ def cut(path, count=-1):
 
 
 @pytest.mark.parametrize(("name", "harm", "says"), [
-    ("train_images", cut, "bytes, and says"),
+    ("train_images", cut, "bytes, but its header says"),
     ("train_labels", lambda path: cut(path, 3), "it ends after 3 bytes"),
-    ("test_images", lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes, and says"),
+    ("test_images", lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes, but its header says"),
     ("test_labels", lambda path: path.write_bytes(b"\0\0\x08\x03" + path.read_bytes()[4:]), "begins with 0x803 instead"),
-    ("train_images", lambda path: path.unlink(), "train-images-idx3-ubyte is not beside it"),
+    ("train_images", lambda path: path.unlink(), "train-images-idx3-ubyte is missing beside it"),
     ("train_labels", lambda path: path.write_bytes(idx(np.full(TRAIN, 10, np.uint8))), "train labels are not 0 to 9"),
     ("train_labels", lambda path: path.write_bytes(idx(np.zeros(7, np.uint8))), "80 train images and 7 labels"),
     ("test_images", lambda path: path.write_bytes(idx(np.zeros((TEST, 8, 8), np.uint8))), "not uint8 of (1, 28, 28)"),
@@ -279,13 +279,13 @@ def test_broken_gzip(harm, tmp_path):
     write_idx(tmp_path, ".gz", gzip.compress)
     path = tmp_path / f"{IDX['train_images']}.gz"
     path.write_bytes(harm(path.read_bytes()))
-    assert "cannot be read: it is not whole" in refusal("mnist", tmp_path)
+    assert "cannot be read: it is not complete" in refusal("mnist", tmp_path)
 
 
 @pytest.mark.parametrize(("harm", "says"), [
     (lambda folder: cut(folder / "data_batch_3.bin"), "are not rows of 3073"),
     (lambda folder: (folder / "test_batch.bin").write_bytes(b""), "its 0 bytes are not rows of 3073"),
-    (lambda folder: (folder / "data_batch_2.bin").unlink(), "data_batch_2.bin is not beside it"),
+    (lambda folder: (folder / "data_batch_2.bin").unlink(), "data_batch_2.bin is missing beside it"),
     (lambda folder: (folder / "test_batch.bin").write_bytes(b"\x0b" * 3073), "test labels are not 0 to 9"),
 ])  # fmt: skip
 def test_broken_binary_files(harm, says, tmp_path):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prifedsync.config import DataConfig
 from prifedsync.data import Records, Task, check, load
-from prifedsync.data.dirichlet import Law, by_label, dirichlet
-from prifedsync.data.partition import deal, divided, federated, held_out, iid, quantity, shards, taken
+from prifedsync.data.dirichlet import LabelDistribution, by_label, dirichlet
+from prifedsync.data.partition import deal, divided, federated, held_out, iid, quantity, shards, subset
 from prifedsync.values import BadValue
 
 
@@ -23,7 +23,7 @@ def numbered(n, labels=None):
 
 def partitioned(config, records, seed):
     """The records of each client before any are held out."""
-    return {name: taken(records, rows) for name, rows in deal(config, records.y.numpy(), seed).rows.items()}
+    return {name: subset(records, rows) for name, rows in deal(config, records.y.numpy(), seed).rows.items()}
 
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 5)).flatmap(
@@ -111,7 +111,7 @@ def test_torch_and_numpy_keep_their_random_state():
     assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
 
 
-# ---------------------------------------------------------------------- labels and sizes by a Dirichlet law
+# ---------------------------------------------------------------------- labels and sizes by a Dirichlet distribution
 
 
 def drawn(n=600, classes=10, seed=0, labels=None, **changed):
@@ -242,43 +242,46 @@ def test_the_order_of_clients_in_a_dict_changes_nothing():
         assert torch.equal(client.test.x, others[client.name].test.x)
 
 
-def test_labels_follow_the_law_that_was_drawn():
-    """Averaged over many draws by one law, labels are as frequent as it says; so are those of test records."""
-    law = Law(np.arange(4), np.array([0.1, 0.2, 0.7, 0.0]))
+def test_labels_follow_the_distribution_that_was_drawn():
+    """Averaged over many draws by one distribution, labels are as frequent as it says; so are those of test records."""
+    distribution = LabelDistribution(np.arange(4), np.array([0.1, 0.2, 0.7, 0.0]))
     labels = np.repeat(np.arange(4), 1000)
     random = np.random.default_rng(0)
-    for draw in (lambda: law.drawn(200, by_label(labels, law.labels), random), lambda: law.tests(200, labels, random)):
+    for draw in (
+        lambda: distribution.drawn(200, by_label(labels, distribution.labels), random),
+        lambda: distribution.tests(200, labels, random),
+    ):
         counts = sum(np.bincount(labels[draw()], minlength=4) for _ in range(200))
         assert counts[3] == 0
-        spread = np.sqrt(law.chances * (1 - law.chances) / 40_000)
-        assert (abs(counts / 40_000 - law.chances) <= 4 * spread).all()
+        spread = np.sqrt(distribution.probabilities * (1 - distribution.probabilities) / 40_000)
+        assert (abs(counts / 40_000 - distribution.probabilities) <= 4 * spread).all()
 
 
 def test_chances_vary_as_the_concentration_says():
-    """Under a Dirichlet law of ten labels, one chance has mean 1/10 and variance 0.09 / (10 β + 1)."""
+    """In a Dirichlet distribution of ten labels, one probability has mean 1/10 and variance 0.09 / (10 β + 1)."""
     labels = np.arange(100) % 10
     for beta in (0.1, 1.0, 20.0):
-        _, laws = dirichlet(labels, 2000, 1, beta, True, np.random.default_rng)
-        first = np.array([law.chances[0] for law in laws])
+        _, distributions = dirichlet(labels, 2000, 1, beta, True, np.random.default_rng)
+        first = np.array([each.probabilities[0] for each in distributions])
         assert abs(first.mean() - 0.1) < 4 * np.sqrt(0.09 / (10 * beta + 1) / 2000)
         assert first.var() == pytest.approx(0.09 / (10 * beta + 1), rel=0.2)
 
 
 def test_what_is_drawn_again_keeps_the_proportions_of_the_rest():
-    law, random = Law(np.arange(3), np.array([0.8, 0.15, 0.05])), np.random.default_rng(1)
+    distribution, random = LabelDistribution(np.arange(3), np.array([0.8, 0.15, 0.05])), np.random.default_rng(1)
     there = np.array([10, 10_000, 10_000])
-    counts = sum(law.counts(1000, there, random) for _ in range(50))
+    counts = sum(distribution.counts(1000, there, random) for _ in range(50))
     assert counts[0] == 500
     assert counts.sum() == 50_000
     assert counts[1] / counts[2] == pytest.approx(3, rel=0.05)
-    bare = sum(Law(np.arange(3), np.array([1.0, 0.0, 0.0])).counts(1000, there, random) for _ in range(50))
+    bare = sum(LabelDistribution(np.arange(3), np.array([1.0, 0.0, 0.0])).counts(1000, there, random) for _ in range(50))
     assert bare[0] == 500
     assert bare[1] / bare[2] == pytest.approx(1, rel=0.05)  # no mass left: the others are equally likely
 
 
 def test_tests_come_from_likely_labels_only():
-    law = Law(np.array([2, 5]), np.array([1.0, 0.0]))
-    found = law.tests(100, np.array([2, 5, 7, 2, 5, 2]), np.random.default_rng(0))
+    distribution = LabelDistribution(np.array([2, 5]), np.array([1.0, 0.0]))
+    found = distribution.tests(100, np.array([2, 5, 7, 2, 5, 2]), np.random.default_rng(0))
     assert found.tolist() == [0, 3, 5]
 
 

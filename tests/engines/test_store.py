@@ -128,7 +128,7 @@ def test_a_file_of_another_run_is_refused(tmp_path, other):
     held.write(0, state(1))
     places = held.flush()
     held.close()
-    with pytest.raises(BadValue, match=r"is damaged|is not there, or not all of it"):
+    with pytest.raises(BadValue, match=r"is damaged|is missing or incomplete"):
         reopened(tmp_path / "s", places, **other)
     (tmp_path / "junk").write_bytes(b"something else entirely" * 100)
     with pytest.raises(BadValue, match="is damaged"):
@@ -145,14 +145,14 @@ def test_a_file_that_no_checkpoint_names_is_made_anew(tmp_path):
 
 def test_a_manifest_without_its_file_is_refused(tmp_path):
     """Otherwise every client would quietly go on from zeros."""
-    with pytest.raises(BadValue, match="is not there, or not all of it; start the run again"):
+    with pytest.raises(BadValue, match="is missing or incomplete; start a new run"):
         reopened(tmp_path / "missing", {0: Place(0, "")})
     held = store(tmp_path / "s")
     held.write(0, state(1))
     places = held.flush()
     held.close()
     os.truncate(tmp_path / "s", 300)
-    with pytest.raises(BadValue, match="not all of it"):
+    with pytest.raises(BadValue, match="is missing or incomplete"):
         reopened(tmp_path / "s", places)
 
 

@@ -118,9 +118,9 @@ MARKS = [[[0.0]] * 4, [[0.0], [0.5], [0.0], [0.0]]]
     ("call", "says"),
     [
         (lambda: exact(1, 0.5, 3), "clients = 1"),
-        (lambda: exact(3, 0.0, 3), "share = 0.0"),
+        (lambda: exact(3, 0.0, 3), "participation = 0.0"),
         (lambda: exact(3, 0.5, 0), "rounds = 0"),
-        (lambda: promised(1.5, 3), "share = 1.5"),
+        (lambda: promised(1.5, 3), "participation = 1.5"),
         (lambda: transcript(0.5, 0), "rounds = 0"),
         (lambda: measured(1, 0.5, 3, 5, 0), "clients = 1"),
         (lambda: measured(3, 0.5, 3, 0, 0), "runs = 0"),

@@ -106,9 +106,9 @@ def test_where_it_ran_and_where_the_data_lay_make_no_other_run(config, tmp_path)
 
 def test_a_field_at_its_default_is_not_in_the_name(config, tmp_path):
     """So that one which is added later does not make finished runs unknown."""
-    from prifedsync.experiments.running import _told
+    from prifedsync.experiments.running import _identity
 
-    told = _told(config)
+    told = _identity(config)
     assert "missing" not in told["data"]
     assert "momentum" not in told["local"]
     assert told["local"]["local_steps"] == 3

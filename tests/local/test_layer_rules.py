@@ -462,7 +462,7 @@ def test_functions_that_return_no_rules(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(FILE)
     with pytest.raises(BadValue, match=r"model.layer_rules = 'own.py:no_rules' must return a mapping of module"):
         models.layer_rules(["own.py:no_rules"])
-    with pytest.raises(BadValue, match=r"model.layer_rules = 'own.py:rules' gives a second rule for Scaled"):
+    with pytest.raises(BadValue, match=r"model.layer_rules = 'own.py:rules' returns a second rule for Scaled"):
         models.layer_rules(["own.py:rules", "own.py:rules"])
-    with pytest.raises(BadValue, match=r"layer_rules = list is not a mapping of module class → rule"):
+    with pytest.raises(BadValue, match=r"layer_rules = list must be a mapping of module class → rule"):
         models.layer_rules([], [Gained])

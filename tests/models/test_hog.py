@@ -88,7 +88,8 @@ def test_whole_numbers_are_read_as_values(digits):
 def test_what_is_not_a_small_image_is_refused(shape):
     with pytest.raises(BadValue) as refused:
         features("hog", shape)
-    assert str(refused.value).startswith(f"model.features = hog cannot take records of shape {shape}: it takes images")
+    says = f"model.features = hog cannot be computed for records of shape {shape}: it needs images of one channel, "
+    assert str(refused.value).startswith(says)
     assert "\n" not in str(refused.value)
 
 

@@ -61,7 +61,7 @@ def test_steps_that_are_not_those_of_the_rule_are_refused():
 
 
 def test_steps_that_look_at_an_anchor_must_say_so():
-    with pytest.raises(TypeError, match="Forgetful overrides pull: say anchored = True"):
+    with pytest.raises(TypeError, match="Forgetful overrides pull: set anchored = True"):
 
         class Forgetful(Steps):
             def pull(self, weights, anchor, strength):

@@ -1,4 +1,4 @@
-"""How fast it is: a private step against the same without privacy, Opacus, a plain loop and the reference, in one run."""
+"""Benchmarks: the time of a private step, against no privacy, Opacus, a plain loop and the reference, in one run."""
 
 from .measuring import measure
 from .workloads import PRESETS, Workload

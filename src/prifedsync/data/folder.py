@@ -1,4 +1,4 @@
-"""Which files there are: one a client in a folder, or one for all."""
+"""The files of records: a folder with one file per client, or one file for all clients."""
 
 from __future__ import annotations
 
@@ -12,36 +12,42 @@ if TYPE_CHECKING:
 
 
 def files(config: DataConfig, ending: str) -> dict[str, Path] | Path:
-    """The file of each client by name if `data.path` is a folder, otherwise the one file."""
+    """The file of each client by its name if `data.path` is a folder, otherwise the one file."""
     path = Path(config.path)
-    remedy = "give a folder with one file a client, or one file, with data.path or --data"
+    remedy = "name a file, or a folder with one file per client, with data.path or --data"
     if not config.path:
-        raise BadValue("data.path", '""', f"must be given for data.source = {config.source}", remedy)
+        raise BadValue("data.path", '""', f"must be set for data.source = {config.source}", remedy)
     if path.is_file():
         return path
     if not path.is_dir():
         raise BadValue("data.path", config.path, "does not exist", remedy)
-    found = sorted(f for f in path.iterdir() if f.suffix.lower() == ending and f.is_file() and not f.name.startswith("."))
-    if not found:
+    visible = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+    of_kind = sorted(file for file in visible if file.suffix.lower() == ending)
+    if not of_kind:
         raise BadValue("data.path", config.path, f"holds no {ending} file", remedy)
     if config.client_column:
-        if len(found) == 1:  # --data may name the folder of the one file
-            return found[0]
-        rule = f"is for one file with all clients, and {config.path} holds {len(found)}"
-        raise BadValue("data.client_column", repr(config.client_column), rule, "leave it out, or give one file")
+        if len(of_kind) == 1:  # --data may name the folder of the one file
+            return of_kind[0]
+        rule = f"is for one file with all clients, but {config.path} holds {len(of_kind)} files"
+        remedy = "leave it out, or name one file"
+        raise BadValue("data.client_column", repr(config.client_column), rule, remedy)
     if config.partition == "column":
-        rule = "needs a column that names the client, and data.client_column is empty"
-        raise BadValue("data.partition", "column", rule, "name the column; one file a client needs no partition")
+        rule = "needs a column that names the client, but data.client_column is empty"
+        remedy = "set data.client_column; one file per client needs no partition"
+        raise BadValue("data.partition", "column", rule, remedy)
+    return _by_client(of_kind)
+
+
+def _by_client(files: list[Path]) -> dict[str, Path]:
     clients: dict[str, Path] = {}
-    for file in found:
+    for file in files:
         if file.stem in clients:
-            raise BadValue(
-                "client name", repr(file.stem), f"is there twice: {clients[file.stem].name}, {file.name}", "rename one"
-            )
+            rule = f"is the name of two files: {clients[file.stem].name}, {file.name}"
+            raise BadValue("client name", repr(file.stem), rule, "rename one of them")
         clients[file.stem] = file
     return clients
 
 
 def unreadable(path: Path, why: str, remedy: str = "") -> BadValue:
-    """The refusal of a file that is not what its name says."""
+    """The error for a file that is not what its name says."""
     return BadValue("file", path.name, f"cannot be read: {why}", remedy)

@@ -1,4 +1,4 @@
-"""Records from Python: given to a run, or returned by a function of yours."""
+"""Records from Python: passed to a run, or returned by a user's function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .federation import Client, Federation, Records, Task, check
 if TYPE_CHECKING:
     from ..config import DataConfig
 
-WANTED = "must be a Federation, or a dict of name → (x, y) or (x, y, x_test, y_test)"
+WANTED = "must be a Federation, or a dict of client name → (x, y) or (x, y, x_test, y_test)"
 
 
 def given(clients: Federation | Mapping[str, tuple[Any, ...]], config: DataConfig, seed: int) -> Federation:
@@ -27,7 +27,7 @@ def given(clients: Federation | Mapping[str, tuple[Any, ...]], config: DataConfi
 
 
 def from_function(config: DataConfig, seed: int) -> Federation:
-    """What the function named in `data.source` returns, called with the seed if it takes one argument."""
+    """The federation from the function named in `data.source`, which is called with the seed if it takes one argument."""
     returned = named.call("data.source", config.source, seed)
     return _federation(f"what {config.source} returns", returned, config, seed)
 
@@ -36,38 +36,46 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
     if isinstance(clients, Federation):
         return _well_formed(what, clients)
     if not isinstance(clients, Mapping) or not clients:
-        shown = "nothing" if clients is None or isinstance(clients, Mapping) else f"a {type(clients).__name__}"
-        raise BadValue(what, shown, WANTED, "change it to one of these")
+        nothing = clients is None or isinstance(clients, Mapping)
+        shown = "nothing" if nothing else f"a {type(clients).__name__}"
+        raise BadValue(what, shown, WANTED, "change it to one of the two")
     task = labels.task(config)
-    found = []
+    made = []
     for name, parts in clients.items():
         who = f"client {name!r}"
         several = isinstance(parts, (tuple, list))
         if not isinstance(name, str) or not several or len(parts) not in (2, 4):
             shown = f"{who}: {len(parts)} parts" if several else f"{who}: a {type(parts).__name__}"
-            raise BadValue(what, shown, WANTED, "name clients by texts, and give arrays of records and labels")
-        found.append(client(config, task, name, [_array(part, who) for part in parts], seed, who))
-    return Federation(tuple(found), task)
+            remedy = "use texts as names, and arrays for records and labels"
+            raise BadValue(what, shown, WANTED, remedy)
+        arrays = [_array(part, who) for part in parts]
+        made.append(client(config, task, name, arrays, seed, who))
+    return Federation(tuple(made), task)
 
 
 def _array(values: Any, who: str) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         plain = values.detach().cpu()
-        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()  # numpy has no bfloat16
+        if plain.dtype == torch.bfloat16:  # numpy has no bfloat16
+            plain = plain.float()
+        return plain.numpy()
     try:
         return np.asarray(values)
     except ValueError as error:
-        remedy = "give rows of one length"
-        raise BadValue(f"{who}, array", type(values).__name__, f"is not one: {named.one_line(error)}", remedy) from None
+        rule = f"cannot be converted to an array: {named.one_line(error)}"
+        remedy = "give all rows the same length"
+        raise BadValue(f"{who}, array", type(values).__name__, rule, remedy) from None
 
 
 def _well_formed(what: str, federation: Federation) -> Federation:
     clients = federation.clients
     sound = isinstance(clients, (tuple, list)) and isinstance(federation.task, Task)
-    if not sound or not all(
-        isinstance(c, Client) and isinstance(c.train, Records) and isinstance(c.test, Records) for c in clients
-    ):
-        rule = "must be of a tuple of Clients, each with train and test Records, and a Task"
-        raise BadValue(what, "a Federation", rule, "make it of these")
+    if not sound or not all(_is_client(client) for client in clients):
+        rule = "must hold a tuple of Clients, each with train and test Records, and a Task"
+        raise BadValue(what, "a Federation", rule, "construct it from these")
     copies = whole("federation.copies", federation.copies, 1, max(1, len(clients)))
     return replace(federation, clients=tuple(clients), copies=copies)
+
+
+def _is_client(value: object) -> bool:
+    return isinstance(value, Client) and isinstance(value.train, Records) and isinstance(value.test, Records)

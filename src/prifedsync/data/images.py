@@ -1,7 +1,7 @@
-"""MNIST, Fashion-MNIST and CIFAR-10, from the files they are published as or from npz archives of the same images.
+"""MNIST, Fashion-MNIST and CIFAR-10, from the published files or from npz archives of the same images.
 
-Nothing pickled is ever loaded. Pixels are scaled by published constants, and a client's test records are drawn from the
-official test images with labels that it has, or by the Dirichlet law that its training records were drawn by.
+Pickled files are never loaded. Pixels are scaled by published constants. A client's test records are official test images
+whose labels it trains on; with the Dirichlet partition they are drawn from the label distribution of its training records.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ import torch
 
 from ..values import BadValue
 from .arrays import read
-from .dirichlet import Law
+from .dirichlet import LabelDistribution
 from .download import CIFAR10, FASHION_MNIST, MNIST, Remote, cache, fetch
 from .embedded import refuse_descriptions
 from .federation import Client, Federation, Records, Task
 from .folder import unreadable
-from .partition import deal, generator, taken
+from .partition import deal, generator, subset
 
 if TYPE_CHECKING:
     from ..config import DataConfig
 
-FOLDER = "PRIFEDSYNC_DATA"  # where data sets lie, if --data and data.path do not say
+FOLDER = "PRIFEDSYNC_DATA"  # environment variable: the folder of data sets, if --data and data.path are not set
 CLASSES = 10
-IDX_IMAGES, IDX_LABELS = 0x803, 0x801  # unsigned bytes in three dimensions, and in one
+IDX_IMAGES = 0x803  # unsigned bytes in three dimensions
+IDX_LABELS = 0x801  # unsigned bytes in one dimension
 NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 IDX = {
     "train_images": "train-images-idx3-ubyte",
@@ -41,14 +42,15 @@ IDX = {
     "test_labels": "t10k-labels-idx1-ubyte",
 }
 BINARY = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
-ROW = 1 + 3 * 32 * 32  # of CIFAR-10's binary version: a label, then red, green and blue
+ANEW = "download the file again"
+ROW = 1 + 3 * 32 * 32  # bytes of a row in CIFAR-10's binary version: a label, then red, green and blue
 
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """One published data set: its images' shape (channels first), how pixels are scaled, and the folders it may lie in."""
+    """A published data set: the shape of its images (channels first), the scale of its pixels, and where its files are."""
 
     title: str
     shape: tuple[int, int, int]
@@ -56,128 +58,150 @@ class ImageSet:
     std: tuple[float, ...]
     archive: str
     folders: tuple[str, ...]
-    published: Callable[[Path], Arrays | None]
-    wanted: str
+    published: Callable[[Path], Arrays | None]  # reads the published files in a folder
+    files: str  # the files to provide, in words
     remote: Remote
 
 
 def load(config: DataConfig, seed: int) -> Federation:
-    """The training images over clients by `data.partition`, each with test images of its own kind."""
-    found, task = IMAGES[config.source], Task("classes", CLASSES)
+    """The training images, split over clients by `data.partition`; each client has test images with its own labels."""
+    image_set = IMAGES[config.source]
+    task = Task("classes", CLASSES)
     refuse_descriptions(config, task)
-    arrays = _found(found, config)
-    train, test = (_records(found, arrays, part) for part in ("train", "test"))
+    arrays = _arrays(image_set, config)
+    train = _records(image_set, arrays, "train")
+    test = _records(image_set, arrays, "test")
     dealt = deal(config, train.y.numpy(), seed)
     clients = []
     for name, rows in dealt.rows.items():
-        mine, random = taken(train, rows), generator(seed, "test images", name)
-        which = _tests(mine.y.numpy(), test.y.numpy(), config.test_records, dealt.laws.get(name), random)
-        clients.append(Client(name, mine, taken(test, which)))
+        mine = subset(train, rows)
+        random = generator(seed, "test images", name)
+        distribution = dealt.distributions.get(name)
+        test_rows = _tests(mine.y.numpy(), test.y.numpy(), config.test_records, distribution, random)
+        clients.append(Client(name, mine, subset(test, test_rows)))
     return Federation(tuple(clients), task, dealt.copies)
 
 
-def _tests(mine: np.ndarray, test: np.ndarray, wanted: int, law: Law | None, random: np.random.Generator) -> np.ndarray:
-    """Test images, none twice: by the client's law of labels, or any whose label it has."""
-    if law is not None:
-        return law.tests(wanted, test, random)
-    having = np.flatnonzero(np.isin(test, np.unique(mine)))
-    return np.sort(random.permutation(having)[:wanted])
+def _tests(
+    mine: np.ndarray,
+    test: np.ndarray,
+    wanted: int,
+    distribution: LabelDistribution | None,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """The indices of different test images: from the client's label distribution, or with any label it trains on."""
+    if distribution is not None:
+        return distribution.tests(wanted, test, random)
+    with_label = np.flatnonzero(np.isin(test, np.unique(mine)))
+    return np.sort(random.permutation(with_label)[:wanted])
 
 
-def _records(found: ImageSet, arrays: Arrays, part: str) -> Records:
+def _records(image_set: ImageSet, arrays: Arrays, part: str) -> Records:
     images = torch.from_numpy(arrays[f"{part}_images"].astype(np.float32)).div_(255)
-    mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (found.mean, found.std))
-    return Records(images.sub_(mean).div_(std), torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64)))
+    labels = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
+    mean = torch.tensor(image_set.mean).reshape(-1, 1, 1)
+    std = torch.tensor(image_set.std).reshape(-1, 1, 1)
+    return Records(images.sub_(mean).div_(std), labels)
 
 
 # ---------------------------------------------------------------------- where the files are
 
 
-def _found(found: ImageSet, config: DataConfig) -> Arrays:
-    """The four arrays from the folder that is named; where none is, from the cache, downloaded if need be."""
+def _arrays(image_set: ImageSet, config: DataConfig) -> Arrays:
+    """The four arrays from the folder that the user named; otherwise from the cache, after a download if necessary."""
     given = config.path or os.environ.get(FOLDER, "")
     if not given:
-        return _downloaded(found, cache())
-    arrays = _held(found, Path(given))
+        return _downloaded(image_set, cache())
+    arrays = _held(image_set, Path(given))
     if arrays is None:
-        raise BadValue("data.path", given, f"holds no {found.title}", f"put there {found.wanted}")
+        remedy = f"add to the folder: {image_set.files}"
+        raise BadValue("data.path", given, f"holds no {image_set.title}", remedy)
     return arrays
 
 
-def _downloaded(found: ImageSet, path: Path) -> Arrays:
-    """From the cache; what cannot be read there can be downloaded again."""
+def _downloaded(image_set: ImageSet, path: Path) -> Arrays:
+    """The four arrays from the cache. A file there that cannot be read can be downloaded again."""
     try:
-        arrays = _held(found, path)
+        arrays = _held(image_set, path)
         if arrays is None:
-            otherwise = f"name a folder that has it with --data or in {FOLDER}"
-            fetch(found.title, found.remote, path / found.folders[0], otherwise)
-            arrays = _held(found, path)
+            otherwise = f"name a folder that has them with --data or in {FOLDER}"
+            fetch(image_set.title, image_set.remote, path / image_set.folders[0], otherwise)
+            arrays = _held(image_set, path)
     except BadValue as bad:
         if bad.field != "file":
             raise
-        remedy = f"remove {path / found.folders[0]}, and it is downloaded again"
+        remedy = f"remove {path / image_set.folders[0]}, then it is downloaded again"
         raise BadValue(bad.field, bad.value, bad.rule, remedy) from None
     if arrays is None:
-        raise BadValue("data.path", path, f"holds no {found.title}", f"put there {found.wanted}")
+        remedy = f"add to the folder: {image_set.files}"
+        raise BadValue("data.path", path, f"holds no {image_set.title}", remedy)
     return arrays
 
 
-def _held(found: ImageSet, path: Path) -> Arrays | None:
-    """The four arrays, from the first place that has them all; None where there is none."""
+def _held(image_set: ImageSet, path: Path) -> Arrays | None:
+    """The four arrays, from the first place that has them all; None if no place has them."""
     if path.is_file():
-        return _archive(found, path)
-    for folder in (path / name for name in (*found.folders, ".")):
-        if (folder / found.archive).is_file():
-            return _archive(found, folder / found.archive)
-        arrays = found.published(folder)
+        return _archive(image_set, path)
+    for folder in (path / name for name in (*image_set.folders, ".")):
+        if (folder / image_set.archive).is_file():
+            return _archive(image_set, folder / image_set.archive)
+        arrays = image_set.published(folder)
         if arrays is not None:
-            return _checked(found, arrays, folder)
+            return _checked(image_set, arrays, folder)
     return None
 
 
-def _archive(found: ImageSet, path: Path) -> Arrays:
-    """An npz file with four arrays by name; colour may come last, as it mostly does."""
+def _archive(image_set: ImageSet, path: Path) -> Arrays:
+    """The four arrays of an npz file. The colour axis of images may come last."""
     held = read(path)
     missing = [name for name in NAMES if name not in held]
     if missing:
-        raise unreadable(path, f"it has no {', '.join(missing)}", f"its arrays must be {', '.join(NAMES)}")
-    return _checked(found, held, path)
+        remedy = f"its arrays must be {', '.join(NAMES)}"
+        raise unreadable(path, f"it has no {', '.join(missing)}", remedy)
+    return _checked(image_set, held, path)
 
 
-def _checked(found: ImageSet, arrays: Arrays, path: Path) -> Arrays:
-    """Bytes of the right shape, channels first, and as many labels from 0 to 9."""
-    right: dict[str, np.ndarray] = {}
+def _checked(image_set: ImageSet, arrays: Arrays, path: Path) -> Arrays:
+    """Images as bytes of the right shape, channels first, and one label from 0 to 9 for each."""
+    checked: dict[str, np.ndarray] = {}
     for part in ("train", "test"):
-        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"].ravel()
-        channels, height, width = found.shape
+        images = arrays[f"{part}_images"]
+        labels = arrays[f"{part}_labels"].ravel()
+        channels, height, width = image_set.shape
         if images.shape[1:] == (height, width) and channels == 1:
             images = images[:, None]
         elif images.shape[1:] == (height, width, channels):
             images = images.transpose(0, 3, 1, 2)
-        if images.dtype != np.uint8 or images.shape[1:] != found.shape:
-            what = f"{part} images are {images.dtype} of shape {images.shape[1:]}"
-            raise unreadable(path, f"its {what}, not uint8 of {found.shape}", f"it should be {found.title}")
+        if images.dtype != np.uint8 or images.shape[1:] != image_set.shape:
+            why = f"its {part} images are {images.dtype} of shape {images.shape[1:]}, not uint8 of {image_set.shape}"
+            raise unreadable(path, why, f"use the files of {image_set.title}")
         if len(images) != len(labels) or not len(labels):
-            raise unreadable(path, f"it has {len(images)} {part} images and {len(labels)} labels", "get it anew")
+            why = f"it has {len(images)} {part} images and {len(labels)} labels"
+            raise unreadable(path, why, ANEW)
         if labels.dtype.kind not in "iu" or int(labels.min()) < 0 or int(labels.max()) >= CLASSES:
-            raise unreadable(path, f"its {part} labels are not 0 to {CLASSES - 1}", f"it should be {found.title}")
-        right |= {f"{part}_images": np.ascontiguousarray(images), f"{part}_labels": labels}
-    return right
+            why = f"its {part} labels are not 0 to {CLASSES - 1}"
+            raise unreadable(path, why, f"use the files of {image_set.title}")
+        checked[f"{part}_images"] = np.ascontiguousarray(images)
+        checked[f"{part}_labels"] = labels
+    return checked
 
 
 # ---------------------------------------------------------------------- the published formats
 
 
 def _idx_files(folder: Path) -> Arrays | None:
-    """MNIST's four files, gzipped or not; None where none of them is there."""
+    """The arrays of MNIST's four files, gzipped or not; None if the folder has none of them."""
     paths = {name: _either(folder, IDX[name], IDX[name].replace("-idx", ".idx")) for name in NAMES}
-    there = [path for path in paths.values() if path]
-    if not there:
+    present = [path for path in paths.values() if path]
+    if not present:
         return None
+    arrays = {}
     for name, path in paths.items():
         if path is None:
-            raise unreadable(there[0], f"{IDX[name]} is not beside it", "all four files belong together")
-    return {name: _idx(path, IDX_IMAGES if "images" in name else IDX_LABELS) for name, path in paths.items() if path}
+            remedy = "put all four files into the folder"
+            raise unreadable(present[0], f"{IDX[name]} is missing beside it", remedy)
+        arrays[name] = _idx(path, IDX_IMAGES if "images" in name else IDX_LABELS)
+    return arrays
 
 
 def _either(folder: Path, *names: str) -> Path | None:
@@ -186,17 +210,18 @@ def _either(folder: Path, *names: str) -> Path | None:
 
 
 def _idx(path: Path, magic: int) -> np.ndarray:
-    """One idx file: a number that says what it is, the length of each axis, then the bytes."""
+    """The array in an idx file: a number for the kind of file, the length of each axis, then the bytes."""
     raw = _bytes(path)
     axes = 3 if magic == IDX_IMAGES else 1
     if len(raw) < 4 * (1 + axes):
-        raise unreadable(path, f"it ends after {len(raw)} bytes", "get it anew")
-    found, *shape = struct.unpack_from(f">{1 + axes}I", raw)
-    if found != magic:
-        raise unreadable(path, f"it begins with {found:#x} instead of {magic:#x}", "it is not the idx file it is named")
+        raise unreadable(path, f"it ends after {len(raw)} bytes", ANEW)
+    start, *shape = struct.unpack_from(f">{1 + axes}I", raw)
+    if start != magic:
+        why = f"it begins with {start:#x} instead of {magic:#x}"
+        raise unreadable(path, why, "use the idx file of this name")
     expected = 4 * (1 + axes) + int(np.prod(shape, dtype=object))
     if len(raw) != expected:
-        raise unreadable(path, f"it has {len(raw)} bytes, and says {expected}", "get it anew")
+        raise unreadable(path, f"it has {len(raw)} bytes, but its header says {expected}", ANEW)
     return np.frombuffer(raw, np.uint8, offset=4 * (1 + axes)).reshape(shape)
 
 
@@ -207,29 +232,32 @@ def _bytes(path: Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, f"it is not whole: {error}", "get it anew") from None
+        raise unreadable(path, f"it is not complete: {error}", ANEW) from None
 
 
 def _binary_files(folder: Path) -> Arrays | None:
-    """CIFAR-10's binary version: rows of a label and 3,072 bytes, in five files and one for tests."""
+    """The arrays of CIFAR-10's binary version: rows of a label and 3,072 bytes, in five training files and a test file."""
     names = [name for part in BINARY.values() for name in part]
-    there = [folder / name for name in names if (folder / name).is_file()]
-    if not there:
+    present = [folder / name for name in names if (folder / name).is_file()]
+    if not present:
         return None
     for name in names:
         if not (folder / name).is_file():
-            raise unreadable(there[0], f"{name} is not beside it", "all six files belong together")
+            remedy = "put all six files into the folder"
+            raise unreadable(present[0], f"{name} is missing beside it", remedy)
     arrays: dict[str, np.ndarray] = {}
     for part, files in BINARY.items():
         rows = np.concatenate([_rows(folder / name) for name in files])
-        arrays |= {f"{part}_labels": rows[:, 0], f"{part}_images": rows[:, 1:].reshape(-1, 3, 32, 32)}
+        arrays[f"{part}_labels"] = rows[:, 0]
+        arrays[f"{part}_images"] = rows[:, 1:].reshape(-1, 3, 32, 32)
     return arrays
 
 
 def _rows(path: Path) -> np.ndarray:
     raw = _bytes(path)
     if not raw or len(raw) % ROW:
-        raise unreadable(path, f"its {len(raw)} bytes are not rows of {ROW}", "get it anew: it is cut off, or not binary")
+        remedy = "download the binary version again: the file is cut off, or of another version"
+        raise unreadable(path, f"its {len(raw)} bytes are not rows of {ROW}", remedy)
     return np.frombuffer(raw, np.uint8).reshape(-1, ROW)
 
 

@@ -1,4 +1,4 @@
-"""How records are dealt to clients, and a client's held-out records chosen: pure functions of the seed."""
+"""How records are split over clients, and which are held out for tests: pure functions of the seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..values import BadValue, number, whole
-from .dirichlet import Law, dirichlet
+from .dirichlet import LabelDistribution, dirichlet
 from .federation import Client, Federation, Records, Task
 
 if TYPE_CHECKING:
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
 
 
 def generator(seed: int, *purpose: str) -> np.random.Generator:
-    """Random numbers for one purpose: what is drawn for another client or step cannot change them."""
-    # A name that is not UTF-8 is refused later, with all other names that are none.
+    """Random numbers for one purpose. Draws for other purposes or clients do not change them."""
+    # A name that is not UTF-8 is refused later, together with other bad names.
     digest = hashlib.sha256("\0".join(purpose).encode("utf-8", "surrogatepass")).digest()
-    return np.random.default_rng(
-        np.random.SeedSequence([whole("seed", seed, 0), *np.frombuffer(digest, dtype="<u4").tolist()])
-    )
+    words = np.frombuffer(digest, dtype="<u4").tolist()
+    return np.random.default_rng(np.random.SeedSequence([whole("seed", seed, 0), *words]))
 
 
 def iid(records: int, clients: int, seed: int) -> list[np.ndarray]:
-    """Every record dealt at random to one client; sizes equal up to one."""
+    """Each record goes to one random client. Sizes differ by at most one."""
     order = generator(seed, "iid").permutation(records)
     return [np.sort(part) for part in np.array_split(order, clients)]
 
 
 def shards(labels: np.ndarray, clients: int, shards_per_client: int, seed: int) -> list[np.ndarray]:
-    """Records sorted by label (random order within one), cut into equal shards; each client gets as many random shards."""
+    """Records are sorted by label and cut into shards of equal size. Each client gets `shards_per_client` random shards."""
     random = generator(seed, "shards")
     order = random.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -44,47 +43,48 @@ def shards(labels: np.ndarray, clients: int, shards_per_client: int, seed: int) 
 
 
 def quantity(records: int, clients: int, concentration: float, seed: int) -> list[np.ndarray]:
-    """Every record dealt at random to one client; sizes by a Dirichlet law, but none below two where there are enough."""
+    """Each record goes to one random client. Sizes follow a Dirichlet distribution, and are at least two if possible."""
     random = generator(seed, "quantity")
-    least = 2 if 2 * clients <= records else 1  # of two records, one can be held out
-    chances = random.dirichlet(np.full(clients, concentration))
-    sizes = least + random.multinomial(records - least * clients, chances)
+    least = 2 if 2 * clients <= records else 1  # with two records, one can be held out
+    fractions = random.dirichlet(np.full(clients, concentration))
+    sizes = least + random.multinomial(records - least * clients, fractions)
     return [np.sort(part) for part in np.split(random.permutation(records), np.cumsum(sizes)[:-1])]
 
 
 @dataclass(frozen=True)
 class Deal:
-    """The numbers of each client's records, and the law it drew them by, if it did."""
+    """The indices of each client's records, and with the Dirichlet partition each client's label distribution."""
 
     rows: Mapping[str, np.ndarray]
-    laws: Mapping[str, Law] = field(default_factory=dict)
+    distributions: Mapping[str, LabelDistribution] = field(default_factory=dict)
 
     @property
     def copies(self) -> int:
-        """The largest number of clients that have one and the same record."""
+        """The largest number of clients that hold the same record."""
         return int(np.bincount(np.concatenate(list(self.rows.values()))).max())
 
 
 def divided(config: DataConfig, records: Records, task: Task, seed: int) -> Federation:
-    """Undivided records over `data.clients` clients, by `data.partition`, each with held-out records."""
+    """The federation of records that are split over `data.clients` clients by `data.partition`. Each holds some out."""
     if config.partition == "dirichlet" and config.overlap:
         return _overlapping(config, records, task, seed)
     dealt = deal(config, records.y.numpy(), seed)
-    return federated(config, {name: taken(records, mine) for name, mine in dealt.rows.items()}, task, seed)
+    clients = {name: subset(records, mine) for name, mine in dealt.rows.items()}
+    return federated(config, clients, task, seed)
 
 
 def deal(config: DataConfig, labels: np.ndarray, seed: int) -> Deal:
-    """Which of the records with these labels each client gets."""
+    """Which records each client gets. `labels` are the labels of all records."""
     clients = whole("data.clients", config.clients, 1)
-    _refuse(config, len(labels))
+    _check_split(config, len(labels))
     width = max(2, len(str(clients - 1)))
     names = [f"client-{i:0{width}}" for i in range(clients)]
     if config.partition == "dirichlet":
-        rows, laws = dirichlet(
+        rows, distributions = dirichlet(
             labels, clients, config.records_per_client, config.concentration, config.overlap,
             lambda client: generator(seed, "dirichlet", str(client)),
         )  # fmt: skip
-        return Deal(dict(zip(names, rows, strict=True)), dict(zip(names, laws, strict=True)))
+        return Deal(dict(zip(names, rows, strict=True)), dict(zip(names, distributions, strict=True)))
     if config.partition == "shards":
         rows = shards(labels, clients, config.shards_per_client, seed)
     elif config.partition == "quantity":
@@ -94,72 +94,83 @@ def deal(config: DataConfig, labels: np.ndarray, seed: int) -> Deal:
     return Deal(dict(zip(names, rows, strict=True)))
 
 
-def _refuse(config: DataConfig, records: int) -> None:
-    """Refuses a split that these settings cannot make of so many records."""
+def _check_split(config: DataConfig, records: int) -> None:
+    """Refuse settings that cannot split this number of records."""
     if config.partition == "column":
         remedy = 'use "shards" or "iid", or name a column of your own file in data.client_column'
-        raise BadValue("data.partition", "column", "needs a column that names the client, and there is none", remedy)
+        rule = "needs a column that names the client, but there is none"
+        raise BadValue("data.partition", "column", rule, remedy)
     if config.partition not in ("shards", "iid", "dirichlet", "quantity"):
-        raise BadValue("data.partition", repr(config.partition), "must be shards, iid, dirichlet, quantity or column")
+        rule = "must be shards, iid, dirichlet, quantity or column"
+        raise BadValue("data.partition", repr(config.partition), rule, "choose one of these")
     if config.partition in ("dirichlet", "quantity"):
         number("data.concentration", config.concentration, 0, 1e6, ends="(]")
     rule = f"must be at most the number of records, {records}"
     if config.partition == "dirichlet":
-        _refuse_dirichlet(config, records, rule)
+        _check_dirichlet(config, records, rule)
         return
-    parts = whole("data.shards_per_client", config.shards_per_client, 1) if config.partition == "shards" else 1
+    parts = 1
+    if config.partition == "shards":
+        parts = whole("data.shards_per_client", config.shards_per_client, 1)
     if config.clients * parts > records:
-        what = "data.clients" if parts == 1 else "data.clients × data.shards_per_client"
-        raise BadValue(what, config.clients * parts, rule, "split over fewer")
+        field_name = "data.clients" if parts == 1 else "data.clients × data.shards_per_client"
+        raise BadValue(field_name, config.clients * parts, rule, "use fewer clients or shards")
 
 
-def _refuse_dirichlet(config: DataConfig, records: int, rule: str) -> None:
+def _check_dirichlet(config: DataConfig, records: int, rule: str) -> None:
     if config.task == "regression":
         remedy = 'use "shards" (of neighbouring values), "iid" or "quantity"'
-        raise BadValue("data.partition", "dirichlet", "needs classes, and data.task is regression", remedy)
+        rule = "needs classes, but data.task is regression"
+        raise BadValue("data.partition", "dirichlet", rule, remedy)
     each = whole("data.records_per_client", config.records_per_client, 1)
     if config.overlap and each > records:
-        raise BadValue("data.records_per_client", each, rule, "draw fewer")
+        raise BadValue("data.records_per_client", each, rule, "draw fewer records")
     if not config.overlap and config.clients * each > records:
-        remedy = 'draw fewer, share records with data.overlap = true, or deal all with data.partition = "iid"'
+        remedy = 'draw fewer records, let clients share them with data.overlap = true, or use data.partition = "iid"'
         raise BadValue("data.clients × data.records_per_client", config.clients * each, rule, remedy)
 
 
 def _overlapping(config: DataConfig, records: Records, task: Task, seed: int) -> Federation:
-    """Clients that draw from the same records, each as many to train and to test on as if it held out its own."""
-    _refuse(config, len(records))
-    # Held out before anything is dealt, once for everybody: what one client held out of its own draw could be trained on
-    # by another, and scores would be of records that the models have seen.
+    """Clients that draw from the same records. Numbers of training and test records are as if each held out its own."""
+    _check_split(config, len(records))
+    # Test records are held out once, before clients draw: a record that one client held out of its own draw could be a
+    # training record of another client, and scores would then be on records that the models have seen.
+    # The name "everybody" is part of the random draw, so it stays.
     apart = held_out("everybody", records, config.test_fraction, seed)
     each = config.records_per_client
     tests = _held(each, config.test_fraction)
     dealt = deal(replace(config, records_per_client=each - tests), apart.train.y.numpy(), seed)
+    test_labels = apart.test.y.numpy()
     clients = []
     for name, mine in dealt.rows.items():
-        drawn = dealt.laws[name].tests(tests, apart.test.y.numpy(), generator(seed, "test", name))
-        clients.append(Client(name, taken(apart.train, mine), taken(apart.test, drawn)))
+        drawn = dealt.distributions[name].tests(tests, test_labels, generator(seed, "test", name))
+        clients.append(Client(name, subset(apart.train, mine), subset(apart.test, drawn)))
     return Federation(tuple(clients), task, dealt.copies)
 
 
-def taken(records: Records, which: np.ndarray) -> Records:
-    """Some of the records, by their numbers."""
-    rows = torch.as_tensor(which, dtype=torch.int64)
-    return Records(records.x[rows], records.y[rows])
+def subset(records: Records, rows: np.ndarray) -> Records:
+    """The records with these indices."""
+    index = torch.as_tensor(rows, dtype=torch.int64)
+    return Records(records.x[index], records.y[index])
 
 
 def federated(config: DataConfig, clients: Mapping[str, Records], task: Task, seed: int) -> Federation:
     """The federation of these clients, each with its own held-out records."""
-    return Federation(tuple(held_out(name, mine, config.test_fraction, seed) for name, mine in clients.items()), task)
+    fraction = config.test_fraction
+    members = tuple(held_out(name, mine, fraction, seed) for name, mine in clients.items())
+    return Federation(members, task)
 
 
 def held_out(name: str, records: Records, fraction: float, seed: int) -> Client:
-    """A client with a random fraction of its records held out for scores; at least one is left to train on."""
+    """A client that holds out a random fraction of its records for scores. At least one record is left for training."""
     count = _held(len(records), fraction)
     order = generator(seed, "test", name).permutation(len(records))
-    return Client(name, taken(records, np.sort(order[count:])), taken(records, np.sort(order[:count])))
+    train = subset(records, np.sort(order[count:]))
+    test = subset(records, np.sort(order[:count]))
+    return Client(name, train, test)
 
 
 def _held(records: int, fraction: float) -> int:
-    """How many of so many records are held out."""
+    """How many of this number of records are held out."""
     number("data.test_fraction", fraction, 0, 1, ends="[)")
     return max(0, min(round(records * fraction), records - 1))

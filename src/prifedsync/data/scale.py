@@ -1,4 +1,4 @@
-"""Public ranges: values are scaled by what the config says of them, never by what the records say."""
+"""Public ranges: values are scaled by the ranges in the config, never by the ranges of the records."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ import numpy as np
 
 from ..values import BadValue
 
-EVERY = "*"  # the key of a rule for every column; a label takes only a rule under its own name
+EVERY = "*"  # the key for all columns; it does not apply to the label
 
 
 def key(table: str, column: str) -> str:
-    """The dotted name of a column's rule, as one writes it in a config file."""
-    return (
-        f"data.{table}.{column}"
-        if column.replace("-", "_").isidentifier() and column.isascii()
-        else f'data.{table}."{column}"'
-    )
+    """The dotted name of a column's setting, as in a config file."""
+    bare = column.replace("-", "_").isidentifier() and column.isascii()
+    return f"data.{table}.{column}" if bare else f'data.{table}."{column}"'
 
 
 def range_of(ranges: Mapping[str, tuple[float, float]], column: str) -> tuple[float, float] | None:
-    """The column's public range, or the one for every column, if either is given."""
+    """The public range of the column, or the one for all columns; None if the config has neither."""
     name = column if column in ranges else EVERY
     if name not in ranges:
         return None
     low, high = ranges[name]
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise BadValue(key("ranges", name), [low, high], "must be a lower and a higher finite number")
+        rule = "must be two finite numbers, the lower one first"
+        raise BadValue(key("ranges", name), [low, high], rule, "write [lowest, highest]")
     return float(low), float(high)
 
 
 def scaled(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-    """The values with `span` moved linearly onto [−1, 1], clamped: a value outside its public range counts as its end."""
+    """The values with `span` mapped linearly to [−1, 1]. Values outside their public range are clamped."""
     low, high = span
     return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
 
 
 def constant_of(missing: Mapping[str, float], column: str) -> float | None:
-    """The public constant that stands for a missing value of the column, if one is given."""
+    """The public constant that replaces missing values of the column; None if the config has none."""
     name = column if column in missing else EVERY
     if name not in missing:
         return None
     if not math.isfinite(missing[name]):
-        raise BadValue(key("missing", name), missing[name], "must be a finite number")
+        remedy = "choose a number inside the column's range"
+        raise BadValue(key("missing", name), missing[name], "must be a finite number", remedy)
     return float(missing[name])

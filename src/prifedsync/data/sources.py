@@ -1,4 +1,4 @@
-"""Where records come from: one entrance for every source."""
+"""All sources of records behind one function."""
 
 from __future__ import annotations
 
@@ -34,5 +34,6 @@ def load(config: DataConfig, seed: int) -> Federation:
         return check(from_function(config, seed))
     known = [*EMBEDDED, *IMAGES, "csv", "npz"]
     near = get_close_matches(config.source, known, 1)
-    remedy = f"did you mean {near[0]}?" if near else 'or "module:function"'
+    other = 'choose one of these, or name your own function as "module:function"'
+    remedy = f"did you mean {near[0]}?" if near else other
     raise BadValue("data.source", repr(config.source), f"must be one of {', '.join(known)}", remedy)

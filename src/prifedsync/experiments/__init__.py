@@ -1,1 +1,1 @@
-"""The paper's evaluation, and what it shows."""
+"""The paper's evaluation: its tables and its figures."""

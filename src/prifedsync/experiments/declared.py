@@ -1,4 +1,4 @@
-"""What an experiment is: a preset, a sweep over some of its fields, and what the paper prints for each row."""
+"""An experiment: a preset, a sweep over some of its fields, and the numbers that the paper prints for each row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = ("table1", "table2", "table3")
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: its number from 1, the fields it sets, and what the paper prints."""
+    """One row of a table: its number (from 1), the fields it sets, and the numbers that the paper prints."""
 
     number: int
     values: Mapping[str, Any]
@@ -29,39 +29,43 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table, as its TOML file declares it."""
+    """One table of the paper, as its TOML file declares it."""
 
     name: str
     title: str
     preset: str
-    target: float  # accuracy at which a run ends
-    planned: float  # rounds planned, in rounds of the paper
-    records: int  # of a client
+    target: float  # the accuracy at which a run ends
+    planned: float  # planned rounds, as a multiple of the rounds in the paper
+    records: int  # per client
     rows: tuple[Row, ...]
-    twins: bool = True  # trained without privacy too, for as many rounds
+    twins: bool = True  # whether each row also has a run without privacy, with as many rounds
 
     @staticmethod
     def named(name: str) -> Experiment:
-        given = tomllib.loads((resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8"))
-        sweep, paper = given.pop("sweep"), given.pop("paper")
-        settings = [_merged(choice) for choice in product(*(_together(block) for block in sweep))]
-        printed = _together(paper)
+        """The experiment in the TOML file of that name."""
+        file = resources.files(__package__) / f"{name}.toml"
+        fields = tomllib.loads(file.read_text(encoding="utf-8"))
+        sweep = [_together(block) for block in fields.pop("sweep")]
+        settings = [_merged(choice) for choice in product(*sweep)]
+        printed = _together(fields.pop("paper"))
         rows = [Row(i, *both) for i, both in enumerate(zip(settings, printed, strict=True), start=1)]
-        return Experiment(name=name, rows=tuple(rows), **given)
+        return Experiment(name=name, rows=tuple(rows), **fields)
 
     def config(
         self, row: Row, seed: int, overrides: Sequence[str] = (), data: Path | None = None, device: str | None = None
     ) -> Config:
-        """The config of one run of a row; the user's overrides lie on top."""
+        """The config of one run of a row. The user's overrides take precedence."""
         for text in overrides:
             if text.partition("=")[0].strip() == "seed":
-                raise BadValue("override", text, "cannot be set here", "give --seeds")
+                rule = "cannot be set here: a table has its own seeds"
+                raise BadValue("override", text, rule, "use --seeds")
         values = {**row.values, "rounds": math.ceil(self.planned * row.paper["rounds"]), "seed": seed}
-        return load(self.preset, [*(f"{key}={json.dumps(v)}" for key, v in values.items()), *overrides], data, device)
+        own = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+        return load(self.preset, [*own, *overrides], data, device)
 
 
 def _together(block: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Lists of one block run side by side: {a: [1, 2], b: [3, 4]} is a = 1 with b = 3, then a = 2 with b = 4."""
+    """The lists of one block vary together: {a: [1, 2], b: [3, 4]} means a = 1 with b = 3, then a = 2 with b = 4."""
     return [dict(zip(block, values, strict=True)) for values in zip(*block.values(), strict=True)]
 
 

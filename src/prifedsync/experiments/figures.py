@@ -18,17 +18,17 @@ Kind = Literal["personal", "global"]
 
 @dataclass(frozen=True)
 class Line:
-    """Accuracies after each round, once for each seed."""
+    """One line of a figure: the accuracy after each round, for each seed."""
 
     label: str
     kind: Kind
-    group: int  # lines of one row belong together
+    group: int  # lines of one row have the same group
     runs: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What one picture shows."""
+    """The content of one figure."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Declared:
-    """A figure as the TOML file has it: rows of a table by their numbers, each with a label."""
+    """A figure as the TOML file declares it: the numbers of rows of a table, each with a label."""
 
     name: str
     title: str
@@ -49,22 +49,25 @@ class Declared:
 
 
 def declared() -> tuple[Declared, ...]:
-    given = tomllib.loads((resources.files(__package__) / "figures.toml").read_text(encoding="utf-8"))
-    return tuple(Declared(**figure) for figure in given["figures"])
+    """All figures of the TOML file."""
+    file = resources.files(__package__) / "figures.toml"
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    return tuple(Declared(**figure) for figure in content["figures"])
 
 
 def figures(asked: Asked, runs: Runs) -> Iterator[Figure]:
-    """Each figure as soon as the rows it shows are there; those that are not are run. Twins are not shown."""
+    """Each figure, as soon as its rows have been run. Runs without privacy are not shown."""
     for figure in declared():
         experiment = replace(Experiment.named(figure.table), twins=False)
         pairs = run_rows(experiment, replace(asked, rows=tuple(map(int, figure.rows))), runs)
-        if all(pairs.values()):  # not so where only finished runs are wanted
+        if all(pairs.values()):  # some are missing if only finished runs are used
             yield _figure(figure, experiment, pairs, asked.overrides)
 
 
 def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair]], overrides: Sequence[str]) -> Figure:
+    several = len(figure.kinds) > 1
     lines = tuple(
-        Line(f"{label}, {_named(kind)}" if len(figure.kinds) > 1 else label, kind, group, _curves(pairs[int(row)], kind))
+        Line(f"{label}, {_model(kind)}" if several else label, kind, group, _curves(pairs[int(row)], kind))
         for group, (row, label) in enumerate(figure.rows.items())
         for kind in figure.kinds
     )
@@ -74,7 +77,7 @@ def _figure(figure: Declared, experiment: Experiment, pairs: dict[int, list[Pair
     return Figure(figure.name, figure.title, experiment.target, lines, note)
 
 
-def _named(kind: Kind) -> str:
+def _model(kind: Kind) -> str:
     return "clients' own models" if kind == "personal" else "global model"
 
 

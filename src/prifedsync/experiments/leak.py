@@ -1,8 +1,9 @@
-"""What one client learns of another's record over rounds: promised by `thm:alg_1`, exactly, and measured.
+"""What one client learns about another client's record over rounds: by `thm:alg_1`, exactly, and in simulated runs.
 
-Client j protects nothing (f_j ≡ 0), helpers are the global model itself, η = 1, and whoever trains keeps a mark of where
-it started. A model is marked once client j's record is in it. Whoever is pushed a marked helper has learnt everything, so
-the chance of that is the total variation between what client i sees of two neighbouring data sets (docs/maths.md, 9).
+Client j protects nothing (f_j ≡ 0), helpers are the global model itself, and η = 1. A model is marked once client j's
+record has entered it, and training from a marked model gives a marked model. A client that is sent a marked helper has
+learnt everything. So the probability of that is the total variation between client i's views of two neighbouring data sets
+(docs/maths.md, 9).
 """
 
 from __future__ import annotations
@@ -22,83 +23,91 @@ from ..server import Aggregator
 from ..sync import Absent, Answer, Helpers, Sent, Synchronisation, Uploads, synchronise
 from ..values import number, whole
 
-LEAKING, WATCHING = 0, 1  # clients j and i
+LEAKING = 0  # client j
+WATCHING = 1  # client i
+TWO_CLIENTS = "add a second client: a leak needs a client that learns"
 
 
 class Estimate(NamedTuple):
-    """The share of runs in which something happened, with its standard error."""
+    """The share of runs in which client i had learnt the record, with its standard error."""
 
     share: float
     standard_error: float
 
 
-def promised(share: float, rounds: int) -> Array:
-    """What `thm:alg_1` promises after each round: 1 − (1 − p²)^r. True of one round; with a third client, of no more."""
-    return 1 - (1 - _share(share) ** 2) ** _each(rounds)
+def promised(participation: float, rounds: int) -> Array:
+    """The leak that `thm:alg_1` states after each round: 1 − (1 − p²)^r. With a third client it holds for one round."""
+    return 1 - (1 - _probability(participation) ** 2) ** _each(rounds)
 
 
-def transcript(share: float, rounds: int) -> Array:
-    """The bound of docs/maths.md, 8, after each round: 1 − (1 − p)^r. True against everybody else together."""
-    return 1 - (1 - _share(share)) ** _each(rounds)
+def transcript(participation: float, rounds: int) -> Array:
+    """The bound of docs/maths.md, 8, after each round: 1 − (1 − p)^r. It holds against all others together."""
+    return 1 - (1 - _probability(participation)) ** _each(rounds)
 
 
-def exact(clients: int, share: float, rounds: int) -> Array:
-    """P(client i was pushed a marked helper) after each round: the state is how many of the m − 2 others have one.
+def exact(clients: int, participation: float, rounds: int) -> Array:
+    """P(client i was sent a marked helper) after each round. The state is how many of the m − 2 others have one.
 
-    A sampled mark reaches everybody sampled, and none is ever lost: its owner brings it into every average that could
-    replace its helper.
+    If a client with a marked helper takes part, all clients that take part get a marked helper. No mark is ever lost: its
+    owner brings it into every average that could replace its helper.
     """
-    whole("clients", clients, 2, remedy="a leak needs somebody else")
-    share, others = _share(share), clients - 2
+    whole("clients", clients, 2, remedy=TWO_CLIENTS)
+    p = _probability(participation)
+    others = clients - 2
     marked = np.arange(others + 1)
-    hit = 1 - (1 - share) ** (marked + 1)  # client j or one of the marked is sampled
-    spread = binom.pmf(marked[None, :] - marked[:, None], others - marked[:, None], share)
-    unseen = np.diag(1 - hit) + (hit * (1 - share))[:, None] * spread  # to where a round leads that does not reach i
-    state, reached = np.eye(others + 1)[0], []
+    hit = 1 - (1 - p) ** (marked + 1)  # client j, or another client with a mark, takes part
+    spread = binom.pmf(marked[None, :] - marked[:, None], others - marked[:, None], p)
+    # transitions in a round that does not reach client i
+    unseen = np.diag(1 - hit) + (hit * (1 - p))[:, None] * spread
+    state = np.eye(others + 1)[0]
+    reached = []
     for _ in _each(rounds):
-        reached.append(float(state @ hit) * share)
+        reached.append(float(state @ hit) * p)
         state = state @ unseen
     return np.cumsum(reached)
 
 
-def measured(clients: int, share: float, rounds: int, runs: int, seed: int) -> tuple[Estimate, ...]:
-    """The share of runs of Algorithm 1 in which client i had been pushed a marked helper, after each round."""
-    whole("clients", clients, 2, remedy="a leak needs somebody else")
+def measured(clients: int, participation: float, rounds: int, runs: int, seed: int) -> tuple[Estimate, ...]:
+    """The share of simulated runs of Algorithm 1 in which client i had been sent a marked helper, after each round."""
+    whole("clients", clients, 2, remedy=TWO_CLIENTS)
     whole("rounds", rounds, 1)
     whole("runs", runs, 1)
-    share = _share(share)
+    p = _probability(participation)
     rng = np.random.default_rng(seed)
-    first = np.zeros(rounds, int)  # in how many runs client i learnt in which round
+    first = np.zeros(rounds, int)  # for each round, the number of runs in which client i learnt the record then
     for _ in range(runs):
-        present = (rng.random((rounds, clients)) < share).tolist()
+        present = (rng.random((rounds, clients)) < p).tolist()
         learnt = learns(present)
         if learnt is not None:
             first[learnt] += 1
-    return tuple(Estimate(p, math.sqrt(p * (1 - p) / runs)) for p in (np.cumsum(first) / runs).tolist())
+    shares = (np.cumsum(first) / runs).tolist()
+    return tuple(Estimate(share, math.sqrt(share * (1 - share) / runs)) for share in shares)
 
 
 def learns(present: Sequence[Sequence[bool]]) -> int | None:
-    """One run of Algorithm 1 as it is printed: the round, from 0 on, in which client i is first pushed a marked helper.
+    """One run of Algorithm 1 as it is printed: the round, from 0, in which client i is first sent a marked helper.
 
-    `present` says of each round and client whether it takes part."""
+    `present` says for each round and client whether the client takes part.
+    """
     engine = Marking(present)
     start = torch.zeros(1, dtype=torch.double)
     server_side = Aggregator(FedAvg(), [_job(name) for name in engine.names], start, delivery="push")
-    for server, _ in synchronise(Synchronisation(rounds=len(present)), server_side, engine, Server(start)):
+    settings = Synchronisation(rounds=len(present))
+    for server, _ in synchronise(settings, server_side, engine, Server(start)):
         if server_side.helpers(server)([engine.names[WATCHING]]).item() > 0:
             return server.round - 1
     return None
 
 
 class Marking:
-    """Clients whose model is one number, above 0 where it is marked. Client j marks what it trains, others pass it on."""
+    """Clients whose model is one number, above 0 if it is marked. Client j marks its model, the others keep a mark."""
 
     def __init__(self, present: Sequence[Sequence[bool]]) -> None:
         self.present = present
         self.names = tuple(str(client) for client in range(len(present[0])))
 
     def train(self, round: int, helpers: Helpers) -> Uploads:
-        """Local training from the helper. It sends 0 or 1, so no mark can become too small to be seen."""
+        """Local training from the helper. Each client sends 0 or 1, so that no mark becomes too small to be seen."""
         here = [name for name, there in zip(self.names, self.present[round], strict=True) if there]
         rows = (helpers(here) > 0).double() if here else torch.zeros(0, 1, dtype=torch.double)
         if self.names[LEAKING] in here:
@@ -109,13 +118,13 @@ class Marking:
 
 
 def _job(name: str) -> Job:
-    """What the server knows of a client that protects nothing."""
+    """The job of a client that protects nothing."""
     steps = UnnoisedSteps(records=1, batch="full", local_steps=1)
     return Job(client=name, plan=None, optimiser=Optimiser(), unnoised_steps=steps)
 
 
-def _share(share: float) -> float:
-    return number("share", share, 0, 1, ends="(]")
+def _probability(participation: float) -> float:
+    return number("participation", participation, 0, 1, ends="(]")
 
 
 def _each(rounds: int) -> Array:

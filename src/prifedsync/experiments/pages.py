@@ -1,4 +1,4 @@
-"""The paper's tables as a page: every privacy number rounded to its safe side."""
+"""The paper's tables as a page. Every privacy number is rounded to the safe side."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from ..files import write_file
 HEADINGS = ("p", "σ", "B", "R paper", "R here", "ratio", "own", "global", "non-private", "μ paper", "μ CLT")
 CERTIFIED = ("p", "σ", "B", "R", "μ paper", "fixed: μ ≤", "ε ≤", "Poisson: μ ≤", "ε ≤", "others choose, fixed: ε ≤")
 PRINTED = "at_the_papers_rounds"
-OVERRIDDEN = "Overridden here: {}. What the paper prints, and what that costs, is of its own settings."
+OVERRIDDEN = "Overridden here: {}. The numbers from the paper, and their privacy, are for the paper's own settings."
 COSTS = (
-    "The μ that the paper prints is the limit of a central limit theorem for batches of a fixed size, and no bound. Below "
-    "is what is certified (δ = {delta:g}; μ for α in 1e-5 … 1−1e-5; upper ends) for batches of a fixed size, as in the "
-    "paper, and for Poisson batches at the same noise. Clients toss their own coins; the last column is for when somebody "
-    "else chooses who takes part."
+    "The μ in the paper is the limit of a central limit theorem for batches of a fixed size. It is no bound. The tables "
+    "below have certified upper bounds (δ = {delta:g}; μ for α in 1e-5 … 1−1e-5), for batches of a fixed size, as in the "
+    "paper, and for Poisson batches with the same noise. They hold if each client decides by its own coin whether it takes "
+    "part. The last column is for the case that others choose who takes part."
 )
 
 
 def reached_cells(table: Mapping[str, Any]) -> list[list[str]]:
-    """A line a row: what was reached when."""
+    """One line per row: the rounds until the target, and the accuracies."""
     lines = []
     for row in table["rows"]:
         runs = row["runs"]
-        rounds = ", ".join(f"{run['rounds']}" if run["reached"] else f"> {run['rounds']}" for run in runs) or "–"
+        each = [f"{run['rounds']}" if run["reached"] else f"> {run['rounds']}" for run in runs]
+        rounds = ", ".join(each) or "–"
         ratio = "–" if row["rounds_over_paper"] is None else f"{row['rounds_over_paper']:.2f}"
-        shown = [_mean(runs, key) for key in ("accuracy", "global", "nonprivate")]
-        mu = f"{row['at_the_papers_rounds']['mu_clt']:.2f}"
-        lines.append([*_setting(row), str(row["paper"]["rounds"]), rounds, ratio, *shown, f"{row['paper']['mu']:.2f}", mu])
+        accuracies = [_mean(runs, key) for key in ("accuracy", "global", "nonprivate")]
+        mus = [f"{row['paper']['mu']:.2f}", f"{row['at_the_papers_rounds']['mu_clt']:.2f}"]
+        lines.append([*_setting(row), str(row["paper"]["rounds"]), rounds, ratio, *accuracies, *mus])
     return lines
 
 
 def certified_cells(table: Mapping[str, Any], which: str) -> list[list[str]]:
-    """A line a row: what so many rounds cost, on the safe side; `which` is one of the costs of a row."""
+    """One line per row: certified bounds, rounded to the safe side. `which` names one of the costs of a row."""
     lines = []
     for row in table["rows"]:
         cost = row[which]
         if cost is None:  # not run
             continue
-        fixed, poisson = cost["fixed"], cost["poisson"]
+        fixed = cost["fixed"]
+        poisson = cost["poisson"]
         worst = fixed["worst_case_participation"]["epsilon"]
-        shown = [fixed["mu"], fixed["epsilon"], poisson["mu"], poisson["epsilon"], worst]
+        bounds = [fixed["mu"], fixed["epsilon"], poisson["mu"], poisson["epsilon"], worst]
         setting = _setting(row["paper"] if which == PRINTED else row)
-        lines.append([*setting, str(cost["rounds"]), f"{row['paper']['mu']:.2f}", *(_upper(each) for each in shown)])
+        lines.append([*setting, str(cost["rounds"]), f"{row['paper']['mu']:.2f}", *map(_upper, bounds)])
     return lines
 
 
@@ -56,11 +58,11 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    there = [run for run in runs if run[key] is not None]
-    if not there:
+    known = [run for run in runs if run[key] is not None]
+    if not known:
         return "–"
-    fewer = f" ({_seeds(there)})" if len(there) < len(runs) else ""
-    return f"{statistics.fmean(run[key] for run in there):.2f}{fewer}"
+    seeds = f" ({_seeds(known)})" if len(known) < len(runs) else ""
+    return f"{statistics.fmean(run[key] for run in known):.2f}{seeds}"
 
 
 def _upper(bound: Mapping[str, float | None]) -> str:
@@ -68,10 +70,10 @@ def _upper(bound: Mapping[str, float | None]) -> str:
 
 
 def summary(table: Mapping[str, Any]) -> list[tuple[str, Sequence[str], list[list[str]]]]:
-    """The rows that were run in two short tables for a terminal, each as a title, headings and cells."""
+    """The rows that were run, as two short tables for a terminal: title, headings and cells of each."""
     ran = dict(table, rows=[row for row in table["rows"] if row["runs"]])
-    reached = [row[:-1] for row in reached_cells(ran)]  # what the central limit theorem says is on the page
-    planned = "At the rounds planned: what is certified, beside what the paper prints (a limit, no bound)"
+    reached = [row[:-1] for row in reached_cells(ran)]  # the μ of the central limit theorem is on the page only
+    planned = "Certified bounds for the planned rounds, beside the paper's μ (a limit, no bound)"
     copies = max((row["copies"] for row in ran["rows"]), default=1)
     if copies > 1:
         planned += f", for a record that up to {copies} clients hold"
@@ -82,9 +84,10 @@ def summary(table: Mapping[str, Any]) -> list[tuple[str, Sequence[str], list[lis
 
 
 def write(table: Mapping[str, Any], command: str, folder: Path) -> None:
-    """The table for programs, and as a page."""
+    """Write the table as JSON and as a page."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / f"{table['table']}.json", f"{json.dumps(table, indent=1, allow_nan=False)}\n".encode())
+    content = json.dumps(table, indent=1, allow_nan=False)
+    write_file(folder / f"{table['table']}.json", f"{content}\n".encode())
     write_file(folder / f"{table['table']}.md", markdown(table, command).encode())
 
 
@@ -98,9 +101,9 @@ def markdown(table: Mapping[str, Any], command: str) -> str:
         *([OVERRIDDEN.format(", ".join(table["overrides"]))] if table["overrides"] else []),
         _lines(HEADINGS, reached_cells(table)),
         *([table["sentence"]] if table.get("sentence") else []),
-        "## What it costs",
+        "## Privacy",
         COSTS.format(delta=table["delta"]),
-        "At the rounds and settings that the paper prints, had they been planned, in exact arithmetic:",
+        "For a plan with the rounds and settings of the paper, in exact arithmetic:",
         _lines(CERTIFIED, certified_cells(table, PRINTED)),
         *_planned(table),
     ]
@@ -108,13 +111,15 @@ def markdown(table: Mapping[str, Any], command: str) -> str:
 
 
 def _ran(table: Mapping[str, Any]) -> str:
-    versions = "; ".join(", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"])
+    packages = [", ".join(f"{name} {version}" for name, version in each.items()) for each in table["versions"]]
+    versions = "; ".join(packages)
     runs = [run for row in table["rows"] for run in row["runs"]]
     if not runs:
-        return "Nothing of it has been run."
+        return "No row has been run."
     return (
-        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; {_seeds(runs)}. Simulations on "
-        "public data: the draws are seeded and can be repeated, the rounding of a GPU cannot."
+        f"{', '.join(table['device'])}; {versions}; {table['seconds']:.0f} s of runs; {_seeds(runs)}. "
+        "The runs are simulations on public data: their draws are seeded and can be repeated, "
+        "but the rounding of a GPU cannot."
     )
 
 
@@ -125,30 +130,32 @@ def _seeds(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _how(table: Mapping[str, Any]) -> str:
     several = any(len(row["runs"]) > 1 for row in table["rows"])
+    each_seed = " R has one number per seed, and the ratio is that of the median." if several else ""
+    over_seeds = " and over seeds" if several else ""
     return (
-        f"R is the first round after which the clients' own models have a mean accuracy of {table['target']:.0%} just "
-        f"before synchronisation{' (a number a seed; the ratio is that of the median)' if several else ''}: a stop that "
-        "depends on the data, as in the paper. Beside it are the mean accuracies (in percent"
-        f"{', means over seeds' if several else ''}) after that round of the clients' own models, of the global model on "
-        "every client's test records, and of the clients' own models trained without privacy for as many rounds."
+        f"R is the first round after which the clients' own models have a mean accuracy of {table['target']:.0%}, measured "
+        f"just before synchronisation. As in the paper, a run ends there: the stop depends on the data.{each_seed} "
+        f"The accuracies are those after that round, in percent, as means over clients{over_seeds}: of the clients' own "
+        "models, of the global model on each client's test records, and of the clients' own models trained without privacy "
+        "for as many rounds."
     )
 
 
 def _planned(table: Mapping[str, Any]) -> list[str]:
-    """What holds for the runs; where clients overlap, for a record that many hold, and what that makes of it."""
+    """The bounds for the planned rounds. Where clients overlap, also those that count one holder of a record only."""
     rows = [row for row in table["rows"] if row["runs"]]
     if not rows:
         return []
     drawn = " and ".join(sorted({row["sampling"] for row in rows}))
-    text = f"At the rounds planned here ({drawn} batches), which is what holds for runs that were ended by their accuracy"
+    text = f"For all rounds planned here ({drawn} batches). These bounds hold although the accuracy decides when a run ends"
     copies = max(row["copies"] for row in rows)
     if copies == 1:
         return [f"{text}:", _lines(CERTIFIED, certified_cells(table, "planned"))]
     return [
-        f"{text}. Clients were drawn with overlap, as the authors draw them; one record lies with up to {copies} clients "
-        "and leaks through all of them:",
+        f"{text}. Clients overlap, as in the authors' code: up to {copies} clients hold the same record, and it leaks "
+        "through all of them:",
         _lines(CERTIFIED, certified_cells(table, "planned")),
-        "Counting one of its holders only, as the paper does:",
+        "If only one holder of a record is counted, as in the paper:",
         _lines(CERTIFIED, certified_cells(table, "planned_counting_one_holder")),
     ]
 

@@ -1,4 +1,4 @@
-"""The paper's tables from finished runs: what was reached when, what the paper says it cost, and what it costs."""
+"""The paper's tables from finished runs: rounds until the target, the privacy in the paper, and the certified privacy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .running import Run, Runs
 
 STOPPED = "data-dependent stop, for comparison with the paper"
 DELTA = 1e-5
-TOLERANCE = 1e-3  # between the ends of a bracket in ε; four figures are shown, of the upper end
+TOLERANCE = 1e-3  # between the ends of a bracket in ε; of the upper end four digits are shown
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One row under one seed: the private run, and its twin without privacy."""
+    """One row with one seed: the private run, and the same without privacy."""
 
     seed: int
     private: Run
@@ -34,9 +34,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user asked for beside the experiment itself."""
+    """The user's choices for an experiment."""
 
-    rows: tuple[int, ...] | None = None  # None: all
+    rows: tuple[int, ...] | None = None  # None stands for all
     seeds: tuple[int, ...] = (0,)
     overrides: tuple[str, ...] = ()
     data: Path | None = None
@@ -53,7 +53,7 @@ class Asked:
 
 
 def run(experiment: Experiment, asked: Asked, runs: Runs) -> dict[int, list[Pair]]:
-    """Every row asked for under every seed; a seed decides the split, so its runs come together."""
+    """Run every chosen row with every seed. The seed decides the split, so runs of one seed follow each other."""
     rows = asked.chosen(experiment)
     pairs: dict[int, list[Pair]] = {row.number: [] for row in rows}
     for seed in asked.seeds:
@@ -63,23 +63,23 @@ def run(experiment: Experiment, asked: Asked, runs: Runs) -> dict[int, list[Pair
 
 
 def _run(experiment: Experiment, rows: Sequence[Row], asked: Asked, seed: int, runs: Runs) -> Iterator[tuple[int, Pair]]:
-    """The rows, then the twins: rows that differ in their noise alone share one, as long as the longest."""
-    found: dict[int, Run] = {}
+    """The rows, then their twins without privacy. Rows that differ only in their noise share the longest twin."""
+    private: dict[int, Run] = {}
     for row in rows:
         title = f"{experiment.name} row {row.number} of {len(experiment.rows)}, seed {seed}"
-        private = runs.private(asked.config(experiment, row, seed), experiment.target, title)
-        if private:
-            found[row.number] = private
+        finished = runs.private(asked.config(experiment, row, seed), experiment.target, title)
+        if finished:
+            private[row.number] = finished
     for row in rows:
-        if row.number not in found:
+        if row.number not in private:
             continue
         twin = None
         if experiment.twins:
             alike = [other.number for other in rows if _without_noise(other) == _without_noise(row)]
-            longest = max(len(found[number].personal) for number in alike if number in found)
+            longest = max(len(private[number].personal) for number in alike if number in private)
             title = f"{experiment.name} row {row.number} without privacy, seed {seed}"
             twin = runs.open(asked.config(experiment, row, seed), longest, title)
-        yield row.number, Pair(seed, found[row.number], twin)
+        yield row.number, Pair(seed, private[row.number], twin)
 
 
 def _without_noise(row: Row) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _without_noise(row: Row) -> dict[str, Any]:
 
 
 def assembled(experiment: Experiment, asked: Asked, pairs: Mapping[int, Sequence[Pair]]) -> dict[str, Any]:
-    """The whole table; rows that were not run have what needs no training."""
+    """The whole table. Rows that were not run have only the numbers that need no training."""
     rows = [_row(experiment, asked, row, pairs.get(row.number, ())) for row in experiment.rows]
     ran = [run for row in pairs.values() for pair in row for run in (pair.private, pair.twin) if run]
     distinct = [run for at, run in enumerate(ran) if run not in ran[:at]]  # twins are shared
@@ -111,20 +111,21 @@ def assembled(experiment: Experiment, asked: Asked, pairs: Mapping[int, Sequence
 
 def _row(experiment: Experiment, asked: Asked, row: Row, pairs: Sequence[Pair]) -> dict[str, Any]:
     runs = [_reached(experiment, pair) for pair in pairs]
-    reached = [found["rounds"] for found in runs if found["reached"]]
-    middle = statistics.median(reached) if reached and len(reached) == len(runs) else None
+    reached = [each["rounds"] for each in runs if each["reached"]]
+    median = statistics.median(reached) if reached and len(reached) == len(runs) else None
     plans = [plan for pair in pairs for plan in pair.private.privacy_plans]
     copies = max((plan.copies for plan in plans), default=1)
+    one_holder = _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None
     return {
         "row": row.number,
         **_setting(asked.config(experiment, row, asked.seeds[0])),
         "paper": _setting(experiment.config(row, 0)) | dict(row.paper),
-        "rounds": middle,
-        "rounds_over_paper": middle and middle / row.paper["rounds"],
+        "rounds": median,
+        "rounds_over_paper": median and median / row.paper["rounds"],
         "at_the_papers_rounds": _cost([_printed(experiment, row)]),
         "copies": copies,
         "planned": _cost(plans) if plans else None,
-        "planned_counting_one_holder": _cost([plan.changed(copies=1) for plan in plans]) if copies > 1 else None,
+        "planned_counting_one_holder": one_holder,
         "runs": runs,
     }
 
@@ -141,22 +142,25 @@ def _setting(config: Config) -> dict[str, Any]:
 
 
 def _printed(experiment: Experiment, row: Row) -> PrivacyPlan:
-    """The plan of the paper's row, whatever was overridden here."""
+    """The plan of the paper's row, without the user's overrides."""
     config = experiment.config(row, 0)
-    local, noise = config.local, config.privacy.noise_multiplier
+    local = config.local
+    noise = config.privacy.noise_multiplier
     assert noise is not None
     steps = NoisySteps(
         noise_multiplier=noise, records=experiment.records, batch=local.batch, local_steps=local.local_steps,
         sampling=Sampling(local.sampling), clip_norm=config.privacy.clip_norm,
     )  # fmt: skip
-    return PrivacyPlan(mechanism=steps, rounds=int(row.paper["rounds"]), participation=config.participation)
+    rounds = int(row.paper["rounds"])
+    return PrivacyPlan(mechanism=steps, rounds=rounds, participation=config.participation)
 
 
 def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:
-    """Where a run passed the target (or ended short of it), and what those rounds would cost if they had been planned."""
+    """The round in which a run reached the target, or its last one, and the privacy of a plan with that many rounds."""
     run = pair.private
     round = run.reached(experiment.target)
     last = round or len(run.personal)
+    plans = [plan.changed(rounds=last, copies=1) for plan in run.privacy_plans]
     return {
         "seed": pair.seed,
         "reached": round is not None,
@@ -165,23 +169,23 @@ def _reached(experiment: Experiment, pair: Pair) -> dict[str, Any]:
         "global": 100 * run.released[last - 1],
         "nonprivate": pair.twin and 100 * pair.twin.personal[last - 1],
         "nonprivate_global": pair.twin and 100 * pair.twin.released[last - 1],
-        "at_these_rounds": _cost([plan.changed(rounds=last, copies=1) for plan in run.privacy_plans]) | {"kind": STOPPED},
+        "at_these_rounds": _cost(plans) | {"kind": STOPPED},
         "seconds": run.seconds,
     }
 
 
 def _cost(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
-    """The paper's μ, which is asymptotic, and what is certified for both ways of drawing batches: the worst of each."""
-    found: dict[str, Any] = {"rounds": plans[0].rounds, "mu_clt": finite(mu_weak(plans))}
+    """The paper's μ, which is asymptotic, and the certified numbers for both kinds of sampling: the worst over plans."""
+    cost: dict[str, Any] = {"rounds": plans[0].rounds, "mu_clt": finite(mu_weak(plans))}
     for sampling in (Sampling.FIXED, Sampling.POISSON):
         drawn = [plan.changed(sampling=sampling) for plan in plans]
-        chosen_by_others = [plan.changed(participation=1.0) for plan in drawn]  # whoever may choose chooses all rounds
-        found[sampling.value] = _worst(drawn) | {"worst_case_participation": _worst(chosen_by_others)}
-    return found
+        chosen_by_others = [plan.changed(participation=1.0) for plan in drawn]  # the worst choice is every round
+        cost[sampling.value] = _worst(drawn) | {"worst_case_participation": _worst(chosen_by_others)}
+    return cost
 
 
 def _worst(plans: Sequence[PrivacyPlan]) -> dict[str, Any]:
-    """The largest ε and the largest μ: one plan need not have both."""
+    """The largest ε and the largest μ. They may come from different plans."""
     certified = [_certified(plan) for plan in dict.fromkeys(plans)]
     epsilon = largest(epsilon for epsilon, _ in certified)
     mu = largest(mu for _, mu in certified)
@@ -196,7 +200,7 @@ def _certified(plan: PrivacyPlan) -> tuple[Bound, Bound]:
 
 
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The paper: B = 8 has roughly 0.83 × the μ of B = 16, and processes approximately 1.39 × the samples."""
+    """A sentence to compare with the paper's: B = 8 has about 0.83 × the μ of B = 16, and uses about 1.39 × the samples."""
     both = list(zip(rows[::2], rows[1::2], strict=True))  # for each noise: the small batch, then the large one
     costs = [run["at_these_rounds"] for row in rows for run in row["runs"]]
     unbounded = any(cost["mu_clt"] is None or cost["fixed"]["mu"]["upper"] is None for cost in costs)

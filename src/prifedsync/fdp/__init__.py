@@ -1,4 +1,4 @@
-"""f-differential privacy in numbers: trade-off functions, subsampling, mixtures, composition. numpy and scipy only."""
+"""f-differential privacy: trade-off functions, subsampling, mixtures and composition. It needs numpy and scipy only."""
 
 from .bounds import Bound, Neighbours
 from .constructors import (

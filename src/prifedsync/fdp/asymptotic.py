@@ -1,6 +1,6 @@
 """Asymptotic values: the paper's μ, its Poisson counterpart, and the Edgeworth refinement. None of them is a guarantee.
 
-For every finite number of steps the tests at very small α see the un-subsampled Gaussian, so a CLT value is no bound.
+For every finite number of steps, tests with very small α see the Gaussian without subsampling. So a CLT value is no bound.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def clt_poisson(noise_multiplier: float, rate: float, steps: int, neighbours: Ne
 
 @dataclass(frozen=True)
 class Edgeworth:
-    """Second-order Edgeworth approximation of a composition (Zheng, Dong, Long, Su 2020): four cumulants under P and Q."""
+    """Second-order Edgeworth approximation of a composition (Zheng, Dong, Long, Su 2020): cumulants under P and Q."""
 
     null: tuple[float, float, float, float]
     alternative: tuple[float, float, float, float]
 
     def type_errors(self, threshold: Array) -> tuple[Array, Array]:
-        """(α, β) of the test that rejects when the loss exceeds the threshold."""
+        """(α, β) of the test that rejects if the loss exceeds the threshold."""
         return 1 - _cdf(threshold, self.null), _cdf(threshold, self.alternative)
 
     def delta(self, epsilon: float) -> float:
@@ -58,7 +58,7 @@ class Edgeworth:
         return float(1 - beta[0] - math.exp(epsilon) * alpha[0])
 
     def epsilon(self, delta: float) -> float:
-        """The largest ε on a grid where the approximation still exceeds δ; 0 if none does."""
+        """The largest ε on a grid where the approximation exceeds δ; 0 if there is none."""
         number("delta", delta, 0, 1, ends="()")
         mean, variance = self.alternative[:2]
         grid = np.linspace(0.0, max(mean, 0.0) + 12 * math.sqrt(variance), 20_001)
@@ -72,7 +72,8 @@ def edgeworth(*parts: tuple[Closed, int]) -> Edgeworth:
     totals = np.zeros((2, 4))
     for f, count in parts:
         if not isinstance(f, Closed):
-            raise BadValue("part", type(f).__name__, "must be a mechanism in closed form", "compose elementary steps")
+            remedy = "give the elementary mechanisms and their counts"
+            raise BadValue("part", type(f).__name__, "must be a mechanism in closed form", remedy)
         step = 1e-4
         pair = discretise(f.pair, step, Side.PESSIMISTIC)
         losses = pair.losses(step)

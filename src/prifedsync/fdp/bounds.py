@@ -1,4 +1,4 @@
-"""What every number here is: a bracket; and the adjacency relations."""
+"""Brackets, which contain a true value, and the adjacency relations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[np.floating[Any]]
 
 
 class Bound(NamedTuple):
-    """A bracket that contains the true value; for a privacy loss the upper end is the safe one."""
+    """A bracket that contains the true value. For a privacy loss the upper end is the safe one."""
 
     lower: float
     upper: float

@@ -1,8 +1,8 @@
 """From laws to certified answers: δ(ε), ε(δ), the curve and μ, each from a pessimistic and an optimistic law.
 
-Notation: a vertex of a trade-off curve is (α, β) = (P(L > t), Q(L ≤ t)). Every law computed is exact for some tilt
-up to its slack; at each t the tilt with the smaller error is used, so that both very small α and very small β are
-known to relative precision.
+Notation: a vertex of a trade-off curve is (α, β) = (P(L > t), Q(L ≤ t)). Every computed law has a tilt, and its error is
+at most its slack. At each t the law with the smallest error is used, so that very small α and very small β both have
+relative precision.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .bounds import Array, Bound
 from .lattice import LatticeTooLong, Side
 from .law import Factor, Law, compose, window
 
-MAX_SIZE = 1 << 21  # FFT length beyond which a wider bracket is accepted instead
-CURVE_POINTS = 16_000  # thresholds at which a curve is written down
-TILTS = tuple(float(t) for t in 2.0 ** np.arange(-6, 12.5, 0.5))  # where to look for the best
-TYPICAL_DELTA = 1e-5  # where the bracket asked for is checked
+MAX_SIZE = 1 << 21  # maximum FFT length; a wider bracket is accepted instead of a longer one
+CURVE_POINTS = 16_000  # number of thresholds of a curve
+TILTS = tuple(float(t) for t in 2.0 ** np.arange(-6, 12.5, 0.5))  # candidates for the best tilt
+TYPICAL_DELTA = 1e-5  # the δ at which the width of the bracket is checked
 Build = Callable[[float, Side], Factor]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 @dataclass(eq=False)
 class OneSide:
-    """One of the two laws (pessimistic or optimistic), in as many tilts as the questions need."""
+    """One of the two laws (pessimistic or optimistic), with as many tilts as are needed."""
 
     factor: Factor
     symmetric: bool
@@ -41,7 +41,7 @@ class OneSide:
     def law(self, tilt: float) -> Law:
         if tilt not in self._laws:
             mirror = self._laws.get(-1 - tilt) if self.symmetric else None
-            for other in set(self._laws) - {0.0, -1.0}:  # laws are large: keep the two plain ones and the last tilted one
+            for other in set(self._laws) - {0.0, -1.0}:  # laws are large: store two plain ones and the last tilted one
                 del self._laws[other]
             self._laws[tilt] = mirror.mirrored if mirror else compose(self.factor, tilt)
         return self._laws[tilt]
@@ -56,7 +56,7 @@ class OneSide:
         return self.factor.infinite[1 if backward else 0]
 
     def delta(self, eps: float, backward: bool) -> tuple[float, float]:
-        """(δ, error bound), tilted to where the answer lies if the plain law cannot resolve it."""
+        """(δ, error bound). A tilted law is used if the plain law is not precise enough."""
         value, error = self.ordered(0.0, backward).delta(eps)
         if value < 1e4 * error and eps > 0:
             tilt = self._best_tilt(lambda t: self._cgf(t, backward) - t * eps, backward)
@@ -89,7 +89,7 @@ class OneSide:
         return window(self.factor, tilt)[1] <= MAX_SIZE
 
     def _best_tilt(self, cost: Callable[[float], float], backward: bool) -> float:
-        """The tilt of least cost, or none at all if its law would be too long."""
+        """The tilt with the smallest cost, or 0 if its law would be too long."""
         best = TILTS[int(np.argmin([cost(t) for t in TILTS]))]
         return best if self._affordable(-1 - best if backward and not self.symmetric else best) else 0.0
 
@@ -117,20 +117,20 @@ class OneSide:
 
 
 def _better(value: Array, error: Array, new_value: Array, new_error: Array) -> tuple[Array, Array]:
-    """At each place whichever has the smaller error."""
+    """At each place the value with the smaller error."""
     return np.where(new_error < error, new_value, value), np.minimum(new_error, error)
 
 
 @dataclass(eq=False)
 class Certified:
-    """Both laws of one trade-off function, on a lattice fine enough for the bracket asked for."""
+    """Both laws of one trade-off function, on a lattice that is fine enough for the tolerance."""
 
     build: Build
     symmetric: bool
     steps: int
     kinks: frozenset[float]
     tolerance: float
-    _built: tuple[float, Factor] | None = None  # the pessimistic factor last built while a step was looked for
+    _built: tuple[float, Factor] | None = None  # the last pessimistic factor from the search for a step
 
     @cached_property
     def sides(self) -> dict[Side, OneSide]:
@@ -150,7 +150,7 @@ class Certified:
 
     @staticmethod
     def _both(work: Callable[[Key], Value], keys: Iterable[Key]) -> dict[Key, Value]:
-        """Pessimistic and optimistic side at the same time: numpy and the FFT let go of the interpreter's lock."""
+        """Compute both sides in two threads: numpy and the FFT release the interpreter's lock."""
         given = list(keys)
         with ThreadPoolExecutor(len(given)) as pool:
             return dict(zip(given, pool.map(work, given), strict=True))
@@ -168,11 +168,11 @@ class Certified:
         return self._both(lambda side: self.sides[side].vertices, Side)
 
     def _asked(self, eps: float) -> float:
-        """The bracket asked for around this ε: the tolerance, relative where ε is below 1."""
+        """The target width of the bracket around this ε: the tolerance, relative if ε is below 1."""
         return self.tolerance * float(np.clip(eps, 1e-3, 1.0))
 
     def _first_step(self) -> tuple[float, bool]:
-        """The step at which the bracket should come out as asked, from the moments of a coarse law.
+        """The step at which the bracket should have the target width, from the moments of a coarse law.
 
         A step h moves the variance of one loss by about h²/6 upwards or h²/12 downwards, hence ε at δ by about
         n·h²/8·(1 + 4.3/sd) in all, with sd that of the sum (Gaussian approximation, δ = 1e−5).
@@ -191,7 +191,7 @@ class Certified:
         return self._affordable(step)
 
     def _buildable(self, step: float) -> tuple[float, Factor]:
-        """The pessimistic factor at this step, or at the first coarser one that one step's losses fit on."""
+        """The pessimistic factor with this step, or with the first coarser one that does not need too many nodes."""
         while True:
             try:
                 self._built = step, self.build(step, Side.PESSIMISTIC)
@@ -201,7 +201,7 @@ class Certified:
                 return self._built
 
     def _affordable(self, step: float) -> tuple[float, bool]:
-        """The step, or a coarser one if the FFT would grow too long for it; and whether it had to be coarser."""
+        """The step, or a coarser one if the FFT would be too long, and whether it is coarser."""
         coarse = self._on_kink(step)
         for _ in range(8):
             coarse, factor = self._buildable(coarse)
@@ -233,7 +233,7 @@ class Certified:
         return self._worse(lambda side, sign, backward: self.sides[side].epsilon(delta, backward, sign), 0.0, np.inf)
 
     def _worse(self, one_way: Callable[[Side, float, bool], float], least: float, most: float) -> Bound:
-        """The bracket of the order that leaks more; the optimistic law of an order that surely leaks less is not asked."""
+        """The bracket of the order that leaks more. The optimistic law of an order that surely leaks less is not used."""
         lower = upper = least
         for backward in self._orders:
             high = one_way(Side.PESSIMISTIC, 1.0, backward)
@@ -244,7 +244,7 @@ class Certified:
 
     @cached_property
     def lower_curve(self) -> tuple[Array, Array]:
-        """Vertices (α rising, β) of a convex curve under f: the upper envelope of supporting lines of the pessimistic law.
+        """Vertices (α increasing, β) of a convex curve under f: the envelope of supporting lines of the pessimistic law.
 
         At a threshold t the line β_t + e^t(α_t − α) supports f; lowering α_t and β_t by their errors lowers the line.
         """
@@ -266,7 +266,7 @@ class Certified:
 
     @cached_property
     def upper_curve(self) -> tuple[Array, Array]:
-        """Points whose join lies over f: above and right of vertices of the optimistic law."""
+        """Points of a polygon above f: above and to the right of the vertices of the optimistic law."""
         _, alpha, alpha_error, beta, beta_error = self._vertices[Side.OPTIMISTIC]
         q_infinite, _ = self.sides[Side.OPTIMISTIC].factor.infinite
         a = np.minimum.accumulate(np.clip(alpha + alpha_error, 0.0, 1.0))[::-1]
@@ -274,18 +274,18 @@ class Certified:
         return np.concatenate(([0.0], a, [1.0])), np.concatenate(([1 - q_infinite], b, [0.0]))
 
     def mu(self, alpha_min: float) -> Bound:
-        """Least μ with f ≥ G_μ on [alpha_min, 1 − alpha_min], in both orders of the pair.
+        """The smallest μ with f ≥ G_μ on [alpha_min, 1 − alpha_min], in both orders of the pair.
 
         G_μ is convex, so a curve of chords lies above it as soon as its vertices and the two ends of the range do.
         """
         alpha, beta = self.upper_curve
-        seen = (alpha > 0) & (beta > 0)  # what underflowed is not known to be 0: it says nothing about the lower end
+        seen = (alpha > 0) & (beta > 0)  # a value that underflowed need not be 0, so it gives no lower bound
         lower = _largest_mu(alpha[seen], beta[seen], alpha_min, outside=1.0)
         return Bound(lower, _largest_mu(*self.lower_curve, alpha_min, outside=0.0))
 
 
 def _largest_mu(alpha: Array, beta: Array, alpha_min: float, outside: float) -> float:
-    """Largest μ at the points and at the ends of the range, in either order.
+    """The largest μ at the points and at the ends of the range, in either order.
 
     `outside` is the type-II error beyond the last point: 0 is safe for an upper bound on μ, 1 for a lower one.
     """

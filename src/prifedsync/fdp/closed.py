@@ -14,12 +14,12 @@ from .lattice import Side, masses
 from .profile import GaussianHalf, Half, Profile, both_ways, reach
 from .tradeoff import TradeOff, levels_of, probability
 
-QUANTILE_ERROR = 1e-13  # of a normal quantile, and of the distribution function moved into its argument
+QUANTILE_ERROR = 1e-13  # error of a normal quantile, including that of the distribution function as a shift
 
 
 @dataclass(frozen=True)
 class Closed(TradeOff):
-    """A pair whose profile is known in closed form."""
+    """A trade-off function whose profile is known in closed form."""
 
     pair: Profile
 
@@ -46,7 +46,7 @@ class Closed(TradeOff):
         return np.asarray(np.minimum(self._best_line(levels, -1.0) + 1e-12, 1 - levels))
 
     def _best_line(self, alpha: Array, sign: float) -> Array:
-        """sup over ε of 1 − δ(ε) − e^ε α, found where P(L > ε) passes α; δ moved by its rounding error times `sign`."""
+        """sup over ε of 1 − δ(ε) − e^ε α, found where P(L > ε) passes α; δ is shifted by `sign` times its error."""
         fore, back = self.pair.forward, self.pair.backward
         low, high = np.full(alpha.shape, -reach(back, 1e-300)), np.full(alpha.shape, reach(fore, 1e-300))
 
@@ -64,7 +64,7 @@ class Closed(TradeOff):
             middle = (low + high) / 2
             above = both(middle)[1] > alpha
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        best = np.maximum(both(low)[0], both(high)[0]) - sign * 4e-16  # the last subtraction's own rounding
+        best = np.maximum(both(low)[0], both(high)[0]) - sign * 4e-16  # the rounding of the last subtraction
         return np.clip(best, 0.0, 1 - alpha)
 
     def delta(self, epsilon: float) -> Bound:
@@ -107,10 +107,10 @@ class Closed(TradeOff):
         return self if self.symmetric else Closed(both_ways(self.pair.worse()))
 
     def renyi(self, order: float) -> float:
-        """Upper bound on the Rényi divergence of this order, the worse of both ways round.
+        """An upper bound on the Rényi divergence of this order, the larger of both orders of the pair.
 
-        E_P[(dQ/dP)^a] for the pessimistic discrete pair, whose likelihood ratio is a mean-preserving spread of the true
-        one; its lattice reaches as far as the order needs.
+        It is E_P[(dQ/dP)^a] of the pessimistic discrete pair, whose likelihood ratio is a mean-preserving spread of the
+        true one. Its lattice is long enough for this order.
         """
         return _renyi(self.pair.worse(), number("order", order, 1, 128, ends="(]"))
 
@@ -125,15 +125,15 @@ def _renyi(half: Half, order: float) -> float:
     losses = pair.losses(float(eps[1]))
     with np.errstate(divide="ignore"):
         terms = np.where(losses >= 0, np.log(pair.q), np.log(pair.p) + losses) + (order - 1) * losses
-    if terms[-2] > terms.max() - 40 and float(half.at(eps[-2:-1])[0][0]) > 0:  # the integral goes on past underflow
-        raise BadValue("order", order, "is too high for this mechanism in double precision", "take a lower order")
+    if terms[-2] > terms.max() - 40 and float(half.at(eps[-2:-1])[0][0]) > 0:  # the integral is not over where δ underflows
+        raise BadValue("order", order, "is too high for this mechanism in double precision", "choose a lower order")
     peak = float(terms.max())
     return (peak + float(np.log(np.exp(terms - peak).sum()))) / (order - 1) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)
 class Gaussian(Closed):
-    """G_μ, where everything has a closed form."""
+    """G_μ, where all numbers have a closed form."""
 
     @property
     def parameter(self) -> float:

@@ -1,4 +1,4 @@
-"""How trade-off functions are made: elementary ones, subsampled, mixed, composed, the smaller or larger of two."""
+"""Constructors of trade-off functions: elementary, subsampled, mixed, composed, and the smaller or larger of two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .profile import (
 from .tradeoff import DEFAULT_TOLERANCE, TradeOff
 
 MOST_NOISE = 1e6
-LEAST_NOISE = 0.05  # noise_multiplier below this protects nobody (ε of hundreds) and underflows
+LEAST_NOISE = 0.05  # a smaller noise_multiplier does not protect (ε is in the hundreds), and it underflows
 
 
 def gaussian(mu: float) -> TradeOff:
@@ -35,13 +35,13 @@ def gaussian(mu: float) -> TradeOff:
 
 
 def laplace(scale: float) -> TradeOff:
-    """T(Lap(0, scale), Lap(1, scale)): noise of this scale on a number that moves by at most 1."""
+    """T(Lap(0, scale), Lap(1, scale)): noise of this scale on a number whose sensitivity is 1."""
     return Closed(both_ways(LaplaceHalf(1 / number("scale", scale, 1e-3, ends="(]"))))
 
 
 def epsilon_delta(epsilon: float, delta: float) -> TradeOff:
     """f_{ε,δ}: the trade-off function equivalent to (ε, δ)-DP."""
-    epsilon = number("epsilon", epsilon, 0, 20, remedy="more promises nothing: use leak")
+    epsilon = number("epsilon", epsilon, 0, 20, remedy="for a larger ε, which does not protect, use leak")
     return Closed(both_ways(EpsilonDeltaHalf(epsilon, number("delta", delta, 0, 1))))
 
 
@@ -50,20 +50,21 @@ leak: TradeOff = epsilon_delta(0.0, 1.0)  # 0: everything leaks
 
 
 def from_points(alphas: Sequence[float], betas: Sequence[float]) -> TradeOff:
-    """The largest convex trade-off function through or under the given points (their double conjugate)."""
+    """The largest convex trade-off function that is nowhere above the given points (their double conjugate)."""
     points = sorted(zip((float(a) for a in alphas), (float(b) for b in betas), strict=True))
     for alpha, beta in points:
         if not (0 <= alpha <= 1 and 0 <= beta <= 1 - alpha + 1e-15):
-            raise BadValue("point", (alpha, beta), "must satisfy 0 ≤ β ≤ 1 − α")
+            remedy = "give points (α, β) of a trade-off curve"
+            raise BadValue("point", (alpha, beta), "must satisfy 0 ≤ β ≤ 1 − α", remedy)
     hull = hull_below([(0.0, 1.0), *points, (1.0, 0.0)])
     mirrored = hull_below([(b, a) for a, b in hull])
     return Closed(Profile(PointsHalf(hull), PointsHalf(mirrored)))
 
 
 def fixed_size(f: TradeOff, rate: float) -> TradeOff:
-    """C_q(f) = min{f_q, f_q⁻¹}**: a batch of fixed size, a share `rate` of the records, one record replaced.
+    """C_q(f) = min{f_q, f_q⁻¹}**: a batch of fixed size with a fraction `rate` of the records, and one record replaced.
 
-    Dong, Roth, Su 2022, Theorem 4.2; an upper bound on the leak, not always attained.
+    Dong, Roth, Su 2022, Theorem 4.2. It is an upper bound on the leak, which is not always attained.
     """
     rate = number("rate", rate, 0, 1, ends="(]")
     if rate == 1:
@@ -72,14 +73,13 @@ def fixed_size(f: TradeOff, rate: float) -> TradeOff:
 
 
 def poisson_gaussian(noise_multiplier: float, rate: float, neighbours: Neighbours) -> TradeOff:
-    """One noisy sum over a Poisson batch: each record joins with probability `rate`, vectors clipped to norm 1.
+    """One noisy sum over a Poisson batch: each record joins with probability `rate`, and vectors are clipped to norm 1.
 
-    Noise has standard deviation `noise_multiplier`. Add/remove: N(0) against (1−q)N(0) + qN(1), which dominates
-    (Zhu, Dong, Wang 2022). Replace: the antipodal pair; the proof is in docs/maths.md.
+    The noise has standard deviation `noise_multiplier`. For add/remove, N(0) against (1−q)N(0) + qN(1) dominates (Zhu,
+    Dong, Wang 2022). For replace, the antipodal pair dominates; the proof is in docs/maths.md.
     """
-    spread = number(
-        "noise_multiplier", noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy="less noise than this protects nobody"
-    )
+    remedy = "choose a value in this range: less noise does not protect"
+    spread = number("noise_multiplier", noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=remedy)
     rate = number("rate", rate, 0, 1, ends="(]")
     replace = choice("neighbours", neighbours, Neighbours) is Neighbours.REPLACE
     if rate == 1:
@@ -91,7 +91,7 @@ def poisson_gaussian(noise_multiplier: float, rate: float, neighbours: Neighbour
 
 
 def participating(f: TradeOff, share: float) -> TradeOff:
-    """f with probability `share`, nothing otherwise, and everybody learns which: profile share·δ_f + (1−share)(1−e^ε)₊."""
+    """f with probability `share`, otherwise no release, and all learn which: profile share·δ_f + (1−share)(1−e^ε)₊."""
     share = number("share", share, 0, 1)
     if share == 0 or f == identity:
         return identity
@@ -99,7 +99,7 @@ def participating(f: TradeOff, share: float) -> TradeOff:
 
 
 def compose(*parts: tuple[TradeOff, int], tolerance: float = DEFAULT_TOLERANCE) -> TradeOff:
-    """f₁^⊗n₁ ⊗ f₂^⊗n₂ ⊗ …, adaptively chosen mechanisms included. The only place where a count is read."""
+    """f₁^⊗n₁ ⊗ f₂^⊗n₂ ⊗ …, also for adaptively chosen mechanisms. This is the only place where a count is read."""
     number("tolerance", tolerance, 1e-9, 1.0)
     counts: dict[TradeOff, int] = {}
     squared_mu = 0.0
@@ -129,7 +129,7 @@ def compose(*parts: tuple[TradeOff, int], tolerance: float = DEFAULT_TOLERANCE) 
 
 
 def minimum(f: TradeOff, g: TradeOff) -> TradeOff:
-    """min{f, g}**: what holds when either of two mechanisms may have run."""
+    """min{f, g}**: the guarantee if either of two mechanisms may have run."""
     return derived(
         (f, g),
         lambda one, two: Profile(WorseHalf(one.forward, two.forward), WorseHalf(one.backward, two.backward)),
@@ -137,5 +137,5 @@ def minimum(f: TradeOff, g: TradeOff) -> TradeOff:
 
 
 def maximum(f: TradeOff, g: TradeOff) -> TradeOff:
-    """max{f, g}: what holds when both are proved of the same mechanism."""
+    """max{f, g}: the guarantee if both are proved for the same mechanism."""
     return Maximum(f, g)

@@ -4,8 +4,8 @@ As a function of x = e^ε, δ is convex; a discrete pair with losses k·step is 
 the nodes x_k = e^(k·step), and composition keeps the order between such functions. So
     pessimistic   join δ(x_k) by chords: never below δ               (connect the dots, Doroshenko et al. 2022)
     optimistic    take a supporting line of δ in each cell, give each node the lower of its two lines, join: never above δ
-Both are second order in the step. Node values are moved outwards by the rounding error of the closed form, so the
-order holds for the numbers as computed. Forward nodes hold Q-mass, backward nodes P-mass: neither ever underflows.
+Both errors are of second order in the step. Node values are shifted outwards by the rounding error of the closed form, so
+the order also holds for the computed numbers. Forward nodes hold Q-mass, backward nodes P-mass, so neither underflows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from .bounds import Array
 from .profile import Half, Profile, reach
 
-TAIL_CUT = 1e-60  # δ of one step beyond this is booked as a perfect leak (pessimistic) or dropped (optimistic)
+TAIL_CUT = 1e-60  # the tail below this δ counts as a complete leak (pessimistic) or is dropped (optimistic)
 MAX_NODES = 1 << 21
 
 
 class LatticeTooLong(OverflowError):
-    """The losses of one step need more nodes than memory should hold; a coarser lattice would do."""
+    """The losses of one mechanism need too many nodes. A coarser lattice would have fewer."""
 
 
 class Side(Enum):
@@ -35,7 +35,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Masses:
-    """A discrete pair: atoms at (first + i)·step, and the masses no finite loss carries."""
+    """A discrete pair: atoms at losses (first + i)·step, and masses at infinite losses."""
 
     first: int
     q: Array  # mass under Q
@@ -55,7 +55,7 @@ def discretise(profile: Profile, step: float, side: Side) -> Masses:
 
 
 def masses(fore: Array, back: Array, step: float, side: Side) -> Masses:
-    """The pair whose two half profiles are the convex hulls of these node values at ε = 0, step, 2·step, …"""
+    """The pair whose two halves are the convex hulls of these node values at ε = 0, step, 2·step, …"""
     outer = max if side is Side.PESSIMISTIC else min
     fore, back = fore.copy(), back.copy()
     fore[0] = back[0] = outer(fore[0], back[0])
@@ -69,7 +69,7 @@ def masses(fore: Array, back: Array, step: float, side: Side) -> Masses:
         bad_fore, bad_back = weight_fore < 0, weight_back < 0
         if centre >= 0 and not bad_fore.any() and not bad_back.any():
             break
-        # a node above the hull: drop every other one of a run, as its neighbours may turn out to be on the hull
+        # nodes above the hull: drop every other one of a run, since its neighbours may be on the hull
         if centre < 0:
             zero = False
         kept_fore = np.delete(kept_fore, 1 + _alternate(bad_fore))
@@ -86,7 +86,7 @@ def masses(fore: Array, back: Array, step: float, side: Side) -> Masses:
 
 
 def _scan(values: Array, kept: np.ndarray, step: float) -> np.ndarray:
-    """The kept nodes that lie on the lower convex hull of one half, by a single pass with a stack."""
+    """The nodes on the lower convex hull of one half, by a single pass with a stack."""
     stack: list[int] = []
     for node in kept.tolist():
         while len(stack) > 1:
@@ -107,7 +107,7 @@ def _alternate(bad: np.ndarray) -> np.ndarray:
 
 
 def _weights(own: Array, kept: np.ndarray, other: Array, other_kept: np.ndarray, zero: bool, step: float) -> Array:
-    """Mass at the kept nodes beyond 0: x_k times the change of slope there, written without large powers of e."""
+    """The masses at the kept nodes beyond 0: x_k times the change of slope, computed without large powers of e."""
     if kept.size == 1:
         return np.zeros(0)
     rise, gap = np.diff(own[kept]), np.diff(kept) * step
@@ -121,13 +121,13 @@ def _weights(own: Array, kept: np.ndarray, other: Array, other_kept: np.ndarray,
 
 
 def _centre(fore: Array, kept_fore: np.ndarray, back: Array, kept_back: np.ndarray, step: float) -> float:
-    """Mass at loss 0: what neither order's chords take."""
+    """The mass at loss 0: what the chords of both orders leave."""
     taken = fore[0]
     for own, kept in ((fore, kept_fore), (back, kept_back)):
         if kept.size > 1:
             taken += (own[0] - own[kept[1]]) / np.expm1(min(kept[1] * step, 700.0))
     rest = float(1 - taken)
-    return max(rest, 0.0) if rest > -1e-15 * (1 + 1 / step) else rest  # less than nothing by rounding is nothing
+    return max(rest, 0.0) if rest > -1e-15 * (1 + 1 / step) else rest  # a negative rounding error counts as 0
 
 
 def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
@@ -135,7 +135,7 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
     extent = reach(half, cut)
     size = int(np.ceil(extent / step)) + 2
     if size > MAX_NODES:
-        raise LatticeTooLong(f"one step's loss reaches {extent:.3g}: too far for a lattice of step {step:.3g}")
+        raise LatticeTooLong(f"the loss of one mechanism reaches {extent:.3g}, too far for a lattice of step {step:.3g}")
     eps = np.arange(size) * step
     delta, _ = half.at(eps)
     if side is Side.PESSIMISTIC:
@@ -150,5 +150,5 @@ def nodes(half: Half, step: float, side: Side, cut: float = TAIL_CUT) -> Array:
     at_right[low] = delta[low + 1]
     values = np.append(at_left, at_right[-1])
     values[1:-1] = np.minimum(at_left[1:], at_right[:-1])
-    # past the last node the value stays what it is there, so it must not exceed δ(∞): lower all by the (tiny) excess
+    # beyond the last node the value is constant, so it must not exceed δ(∞): lower all values by the (tiny) excess
     return np.asarray(np.maximum(values - (values[-1] - half.limit), half.limit) * (1 - half.accuracy))

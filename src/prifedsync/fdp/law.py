@@ -33,7 +33,7 @@ SAFETY = 8.0
 
 
 class Factor(ABC):
-    """A law on a lattice that can be multiplied into others without being written down first."""
+    """A law on a lattice that can be composed with others before its masses are computed."""
 
     step: float
 
@@ -51,7 +51,7 @@ class Factor(ABC):
     @property
     @abstractmethod
     def support(self) -> tuple[float, float]:
-        """The least and the largest finite loss."""
+        """The smallest and the largest finite loss."""
 
     @abstractmethod
     def cgf(self, tilt: float) -> float:
@@ -65,7 +65,7 @@ class Factor(ABC):
     def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
         """log F at the frequencies of a real FFT of `size` points, and a bound on the error of F at each (rms).
 
-        Rounding relative to |log F| itself comes on top and is bounded once, in `compose`.
+        The rounding error relative to |log F| itself is added and bounded once, in `compose`.
         """
 
 
@@ -131,7 +131,7 @@ def _z_minus_1(size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Factor):
-    """With probability `share` the child's loss, otherwise none, and everybody sees which."""
+    """With probability `share` the loss of the child, otherwise loss 0, and all see which."""
 
     child: Factor
     share: float
@@ -171,7 +171,7 @@ class Mixture(Factor):
 
 @dataclass(frozen=True, eq=False)
 class Product(Factor):
-    """Independent losses added up, each as often as its count says."""
+    """The sum of independent losses, each repeated by its count."""
 
     children: tuple[tuple[Factor, int], ...]
 
@@ -232,7 +232,7 @@ class Law:
 
     @cached_property
     def mirrored(self) -> Law:
-        """The same law seen with P and Q exchanged: losses change sign, θ becomes −1 − θ."""
+        """The same law with P and Q exchanged: losses change sign, and θ becomes −1 − θ."""
         first = -(self.first + self.weights.size - 1)
         return Law(first, self.step, -1 - self.tilt, self.log_scale, self.weights[::-1], self.slack)
 
@@ -274,7 +274,7 @@ class Law:
         index = np.floor(eps / self.step).astype(np.int64) + 1 - self.first
         log_q, log_tail = self._q_above.log_at(index) + self.log_scale, eps + self._p_above.log_at(index) + self.log_scale
         q, tail = np.exp(np.minimum(log_q, 700.0)), np.exp(np.minimum(log_tail, 700.0))
-        # far left of the centre of a tilted law there is only noise, and it is positive: say "more than any δ"
+        # far left of the centre of a tilted law there is only positive rounding noise: return more than any δ
         value = np.where(log_q < 700.0, q - tail, np.inf)
         return value, tail, self._error(self.tilt, eps) + self._summing * q
 
@@ -305,7 +305,7 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Suffix:
-    """Sums of weight_l·e^(−decay·l) from each node to the last, kept in a form that does not underflow."""
+    """Sums of weight_l·e^(−decay·l) from each node to the last, in a form that does not underflow."""
 
     sums: Array
     shift: float
@@ -330,11 +330,11 @@ class Suffix:
 
 
 def window(factor: Factor, tilt: float) -> tuple[int, int]:
-    """First node and FFT length that hold all but 2·e^LOG_OUTSIDE of the tilted law."""
+    """The first node and the FFT length of a window with all but 2·e^LOG_OUTSIDE of the tilted law."""
     mean, variance = factor.moments(tilt)
     low, high = factor.support
     if variance > 0:
-        # a strong tilt leaves one atom and a variance of rounding: look no closer than a thousandth of a step
+        # under a strong tilt one atom remains, and the variance is rounding: use at least a thousandth of a step
         centre, scale = factor.cgf(tilt), np.sqrt(-2 * LOG_OUTSIDE / max(variance, (1e-3 * factor.step) ** 2))
         for t in scale * 2.0 ** np.arange(-4, 2):
             high = min(high, (factor.cgf(tilt + t) - centre - LOG_OUTSIDE) / t)
@@ -347,9 +347,9 @@ def window(factor: Factor, tilt: float) -> tuple[int, int]:
 
 
 def compose(factor: Factor, tilt: float) -> Law:
-    """Write the tilted law down."""
+    """Compute the masses of the tilted law."""
     log_scale = factor.cgf(tilt)
-    if log_scale == -np.inf:  # nothing finite: the loss is +∞ for certain
+    if log_scale == -np.inf:  # no finite loss: the loss is +∞ with probability 1
         return Law(0, factor.step, tilt, log_scale, np.zeros(2), UNIT)
     first, size = window(factor, tilt)
     log_spectrum, carried = factor.log_spectrum(size, tilt)
@@ -359,7 +359,7 @@ def compose(factor: Factor, tilt: float) -> Law:
     # units in the last place of log F, and what the inverse FFT adds
     modulus = np.abs(spectrum)
     rounding = 8 * np.linalg.norm(modulus * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(modulus)
-    # masses as computed need not sum to one to the last bit; whatever is missing or too much counts in full
+    # computed masses need not sum to exactly one; the whole difference counts as error
     drift = sum(abs(factor.cgf(end) - known) for end, known in zip((0.0, -1.0), factor.log_finite, strict=True))
     slack = SAFETY * float(np.sqrt(2) * (np.linalg.norm(carried) + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
     return Law(first, factor.step, tilt, log_scale, np.maximum(weights, 0.0), slack)

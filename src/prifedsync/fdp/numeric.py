@@ -1,4 +1,4 @@
-"""Trade-off functions known through their law on a lattice: compositions, mixtures, and what is derived from them."""
+"""Trade-off functions known through the distribution of their loss on a lattice: compositions, mixtures and others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tradeoff import TradeOff, levels_of
 
 
 class Numeric(TradeOff):
-    """A trade-off function known through its law on a lattice."""
+    """A trade-off function known through the distribution of its loss on a lattice."""
 
     def profile(self, side: Side) -> Profile:
         one = self.certified.sides[side]
@@ -34,7 +34,7 @@ class Numeric(TradeOff):
 
 @dataclass(frozen=True, eq=False)
 class Derived(Numeric):
-    """A transformed profile of numeric trade-off functions, certified from the same side as they are."""
+    """A transformed profile of numeric trade-off functions, certified from the same side."""
 
     inners: tuple[TradeOff, ...]
     transform: Callable[..., Profile]
@@ -111,7 +111,7 @@ class Composition(Numeric):
 
 @dataclass(frozen=True)
 class Maximum(Numeric):
-    """See `maximum`: the convex hull of the smaller of two profiles, taken at the nodes."""
+    """See `maximum`: the convex hull of the smaller of two profiles at the nodes."""
 
     f: TradeOff
     g: TradeOff
@@ -138,7 +138,7 @@ def _smaller(values: list[Array]) -> Array:
 
 @dataclass(frozen=True)
 class Symmetrised(Numeric):
-    """min{f, f⁻¹}** of a numeric f: its numbers are already those of the worse order, only the curve differs."""
+    """min{f, f⁻¹}** of a numeric f. The numbers of f are already for the worse order, so only the curve differs."""
 
     f: TradeOff
 
@@ -181,7 +181,7 @@ class Symmetrised(Numeric):
 
 @dataclass(frozen=True, eq=False)
 class LawHalf(Half):
-    """The profile of a computed law, moved outwards by its error."""
+    """The profile of a computed law, shifted outwards by its error."""
 
     one: OneSide
     side: Side
@@ -193,7 +193,7 @@ class LawHalf(Half):
 
     @cached_property
     def _beyond(self) -> float:
-        """The mass at infinite loss, moved outwards by one error bound for every ε ≥ 0: that at 0, the largest."""
+        """The mass at infinite loss, shifted outwards by the error bound at ε = 0, which is the largest for ε ≥ 0."""
         _, error = self.one.ordered(0.0, self.backward).delta(0.0)
         return self.one.infinite(self.backward) + (error if self.side is Side.PESSIMISTIC else -error)
 
@@ -203,7 +203,7 @@ class LawHalf(Half):
 
 
 def derived(inners: tuple[TradeOff, ...], transform: Callable[..., Profile]) -> TradeOff:
-    """The transformed profile: closed if all it is made of is."""
+    """The trade-off function of the transformed profile: closed if all inner ones are closed."""
     if all(isinstance(f, Closed) for f in inners):
         pair = transform(*(f.profile(Side.PESSIMISTIC) for f in inners))
         return Closed(pair)
@@ -211,7 +211,7 @@ def derived(inners: tuple[TradeOff, ...], transform: Callable[..., Profile]) -> 
 
 
 def hull_below(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Vertices of the largest convex non-increasing function under the points, from α = 0 to where it reaches 0."""
+    """The vertices of the largest convex non-increasing function under the points, from α = 0 to where it reaches 0."""
     hull: list[tuple[float, float]] = []
     for x, y in sorted(points):
         if hull and y >= hull[-1][1]:

@@ -4,10 +4,10 @@ Notation
     (P, Q)      the pair; the trade-off function is f = T(P, Q), P the null
     L           log dQ/dP, the privacy loss
     δ(ε)        sup over events A of Q(A) − e^ε P(A) = 1 + f*(−e^ε)          (Dong, Roth, Su 2022, Prop. 2.12)
-    P-tail(ε)   P(L > ε) = −dδ/d(e^ε); kept multiplied by e^ε, so that nothing overflows
-    Half        δ and e^ε·P-tail for ε ≥ 0, one order of the pair. The other order is a Half of its own, because
-                δ(−ε) = 1 − e^−ε + e^−ε δ_reversed(ε): working with two halves at ε ≥ 0 keeps full relative
-                precision in both tails, where second differences of δ ≈ 1 would leave spurious mass.
+    P-tail(ε)   P(L > ε) = −dδ/d(e^ε); it is stored times e^ε, so that nothing overflows
+    Half        δ and e^ε·P-tail for ε ≥ 0, in one order of the pair. The other order is another Half, because
+                δ(−ε) = 1 − e^−ε + e^−ε δ_reversed(ε). Two halves at ε ≥ 0 keep full relative precision in both
+                tails; second differences of δ ≈ 1 would give spurious mass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Half(ABC):
 
     @property
     def kink(self) -> float | None:
-        """An ε > 0 where the loss has an atom; a lattice that contains it wastes nothing."""
+        """An ε > 0 where the loss has an atom. A lattice with a node there is more accurate."""
         return None
 
 
@@ -92,7 +92,7 @@ class LaplaceHalf(Half):
 
 @dataclass(frozen=True)
 class EpsilonDeltaHalf(Half):
-    """The pair that attains (ε₀, δ₀)-DP: randomised response, but for a perfect leak of probability δ₀."""
+    """The pair that attains (ε₀, δ₀)-DP: a complete leak with probability δ₀, otherwise randomised response."""
 
     epsilon: float
     delta: float
@@ -247,7 +247,7 @@ class Profile:
         return Profile(self.backward, self.forward)
 
     def worse(self) -> Half:
-        """The order that leaks more, at every ε."""
+        """The larger δ of the two orders, at every ε."""
         return self.forward if self.symmetric else WorseHalf(self.forward, self.backward)
 
 
@@ -256,7 +256,7 @@ def both_ways(half: Half) -> Profile:
 
 
 def reach(half: Half, cut: float) -> float:
-    """An ε beyond which δ(ε) − δ(∞) stays under `cut`, at most 1 % too large."""
+    """An ε beyond which δ(ε) − δ(∞) is below `cut`. It is at most 1 % larger than the smallest such ε."""
 
     def excess(eps: float) -> float:
         return float(half.at(np.array([eps]))[0][0]) - half.limit
@@ -265,7 +265,7 @@ def reach(half: Half, cut: float) -> float:
     while excess(high) > cut:
         high *= 2
         if high > 1e12:
-            raise OverflowError("the privacy loss of one step has no usable bound")
+            raise OverflowError("the privacy loss of one mechanism is not bounded well enough to compute with")
     low = high / 2
     while high - low > 0.01 * high:
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
-"""Trade-off functions as values: what can be asked of one.
+"""Trade-off functions as values, and their numbers.
 
-f(α) is the least type-II error of any test of type-I error α between two neighbouring data sets (Dong, Roth, Su 2022).
-Neighbours are an unordered pair, so δ, ε, μ, the total variation and the attacks below always take the worse of the two
-orders; f itself is T(P, Q), `inverse()` is T(Q, P), and `symmetrised()` is min{f, f⁻¹}**, which holds for both.
+f(α) is the smallest type-II error of a test with type-I error α between two neighbouring data sets (Dong, Roth, Su 2022).
+Neighbours are an unordered pair. So δ, ε, μ, the total variation and the numbers about attacks are for the worse of the two
+orders. f itself is T(P, Q), `inverse()` is T(Q, P), and `symmetrised()` is min{f, f⁻¹}**, which holds for both orders.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .lattice import Side, discretise, nodes
 from .law import Factor, Leaf
 from .profile import Profile, reach
 
-DEFAULT_TOLERANCE = 1e-4  # bracket in ε at δ = 1e−5 that a composition aims at (relative where ε < 1)
+DEFAULT_TOLERANCE = 1e-4  # target width of a composition's bracket in ε at δ = 1e−5 (relative if ε < 1)
 
 
 class Answer(Enum):
-    """Whether f ≥ g everywhere, as far as the two brackets can tell."""
+    """Whether f ≥ g everywhere. It is undecided if the two brackets cannot tell."""
 
     YES = "yes"
     NO = "no"
@@ -44,7 +44,7 @@ class TradeOff(ABC):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """How many elementary mechanisms are composed in it at most."""
+        """The largest number of elementary mechanisms that it composes."""
 
     @property
     def kinks(self) -> frozenset[float]:
@@ -55,7 +55,7 @@ class TradeOff(ABC):
         """δ(ε) in closed form, certified from the given side."""
 
     def factor(self, step: float, side: Side) -> Factor:
-        """The law on a lattice, ready to be composed."""
+        """The distribution of the privacy loss on a lattice, ready to be composed."""
         return Leaf(discretise(self.profile(side), step, side), step)
 
     @property
@@ -84,7 +84,7 @@ class TradeOff(ABC):
         return self.certified.epsilon(probability("delta", delta))
 
     def mu(self, alpha_min: float = 1e-5) -> Bound:
-        """Smallest μ with f ≥ G_μ on [alpha_min, 1 − alpha_min]. A bare "μ-GDP" must carry this range."""
+        """The smallest μ with f ≥ G_μ on [alpha_min, 1 − alpha_min]. A statement of μ must name this range."""
         return self.certified.mu(number("alpha_min", alpha_min, 1e-9, 0.1))
 
     def total_variation(self) -> Bound:
@@ -132,8 +132,8 @@ def levels_of(alpha: float | Array) -> Array:
     levels = np.asarray(alpha, dtype=float)
     if np.all((levels >= 0) & (levels <= 1)):
         return levels
-    raise BadValue("alpha", alpha, "must lie in [0, 1]")
+    raise BadValue("alpha", alpha, "must lie in [0, 1]", "give a false positive rate")
 
 
 def probability(field: str, value: float) -> float:
-    return number(field, value, 0, 1, ends="()", remedy="a δ is a small probability such as 1e-5")
+    return number(field, value, 0, 1, ends="()", remedy="choose a small probability such as 1e-5")

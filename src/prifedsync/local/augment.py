@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..values import BadValue
 
-PADDING = 4  # an image may move by so many pixels in each direction
-CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # how many values the move down, the move right and the flip have
+PADDING = 4  # an image moves by at most this many pixels in each direction
+CHOICES = (2 * PADDING + 1, 2 * PADDING + 1, 2)  # number of values of the move down, the move right and the flip
 
 
 def moves_from_uniforms(uniforms: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def moves_from_words(words: Tensor) -> Tensor:
 
 
 def crop_flip(x: Tensor, moves: Tensor) -> Tensor:
-    """Images [..., channels, height, width], each moved and perhaps flipped; pixels from outside the image are zero."""
+    """Images [..., channels, height, width], each moved and perhaps flipped. Pixels from outside the image are zero."""
     images = x.flatten(0, -4)
     moves = moves.reshape(-1, 3)
     height, width = x.shape[-2:]
@@ -49,5 +49,6 @@ def _within(places: Tensor, size: int) -> Tensor:
 def check(augment: str, shape: Sequence[int], tokens: bool) -> None:
     """Refuse records that are not images."""
     if augment != "none" and (len(shape) != 3 or tokens):
-        rule = f"needs images (channels, height, width), and these records have shape {tuple(shape)}"
-        raise BadValue("local.augment", augment, rule, 'set it to "none", and leave model.features out for images')
+        rule = f"needs images (channels, height, width), but the records have shape {tuple(shape)}"
+        remedy = 'set it to "none"; for images, leave model.features out'
+        raise BadValue("local.augment", augment, rule, remedy)

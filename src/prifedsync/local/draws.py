@@ -1,18 +1,19 @@
 """Every random choice of a run: batches, noise, dropout, the participation coin.
 
-A draw is named by its key (client, round, step, purpose, part), never by its place in a sequence: how clients are stacked,
-how a round is cut into chunks and where a run was resumed cannot change what is drawn, and two clients cannot share noise.
+A draw has a key (client, round, step, purpose, part), not a place in a sequence. So the draw does not depend on how clients
+are stacked, how a round is cut into chunks, or where a run was resumed. Two clients never share noise.
 
-    SystemDraws    secret: ChaCha20 under a 256-bit key from the operating system. What a guarantee is about.
-    SeededDraws    reproducible: SFC64 begun with a digest of seed and key. A simulation: whoever knows the seed can
-                   subtract the noise.
-    RecordedDraws  keeps what was drawn, and can play it back: parity tests and audits.
+    SystemDraws    secret: ChaCha20 with a 256-bit key from the operating system. The guarantee needs these.
+    SeededDraws    reproducible: SFC64, seeded by a digest of seed and key. A run with these is a simulation: anyone who
+                   knows the seed can subtract the noise.
+    RecordedDraws  records the draws of another source, and replays them: for parity tests and audits.
 
-Secret draws are bound to what they are used for (`bound`): the same noise under another gradient would cancel when the two
-results are subtracted, so whatever decides a gradient also decides the key its noise is drawn under.
+Secret draws are bound to the context they are used in (`bound`). If the same noise were added to two different gradients,
+it would cancel when one result is subtracted from the other. So everything that decides a gradient also decides the key of
+its noise.
 
-Normals are made in double precision. A generator that makes them in single precision from 24 random bits never exceeds
-5.8 standard deviations, and a missing tail is a leak.
+Normals have double precision. A generator that makes them in single precision from 24 random bits never exceeds 5.8
+standard deviations, and the missing tail is a leak.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from torch import Tensor
 from ..values import BadValue
 
 KEY_BYTES = 32
-VERSION = 3  # of what a key stands for: under another one a run is not resumed
-BLOCK = 2**17  # values drawn from one stream; longer draws are made of several, in parallel
-ZEROS = bytes(8 * BLOCK)  # what is encrypted to get a stream
+VERSION = 3  # of the draws that a key gives; a run of another version is not resumed
+BLOCK = 2**17  # values from one stream; a longer draw uses several streams in parallel
+ZEROS = bytes(8 * BLOCK)  # the cipher encrypts zeros to give its stream
 ONE = np.uint64(0x3FF0000000000000)  # the double 1.0
 
 
 class Key(NamedTuple):
-    """What a draw is for."""
+    """What a draw is used for."""
 
     client: str
     round: int
@@ -53,36 +54,36 @@ class Key(NamedTuple):
 
 
 class Draws(Protocol):
-    """Where random numbers come from. Whoever asked may change what he gets: it is a tensor of its own."""
+    """A source of random numbers. The caller may change the tensor that it gets."""
 
     def uniform(self, key: Key, count: int) -> Tensor: ...  # float64 in (0, 1)
     def normal(self, key: Key, count: int) -> Tensor: ...  # float64
 
     def bound(self, context: bytes) -> Draws:
-        """Draws for this context alone. Draws that are the same in every context return themselves."""
+        """Draws for this context only. A source whose draws are the same in every context returns itself."""
 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """One pool a process: a forked one has none of its parent's threads."""
+    """The thread pool of a process. A forked process has none of its parent's threads, so it needs its own."""
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="draws")
 
 
 def _in_blocks(draw: Callable[[int, np.ndarray], object], count: int) -> Tensor:
-    """An array that `draw` fills block by block, given the number of each."""
+    """A tensor that `draw` fills block by block; it is called with the number of a block and the block."""
     values = np.empty(count)
     blocks = [values[start : start + BLOCK] for start in range(0, count, BLOCK)]
     if len(blocks) > 1:
-        list(_threads(os.getpid()).map(draw, range(len(blocks)), blocks))  # a list, so that a thread's error is raised here
+        list(_threads(os.getpid()).map(draw, range(len(blocks)), blocks))  # list() raises an error of a thread here
     else:
         draw(0, values)
     return torch.from_numpy(values)
 
 
 def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """64 random bits → a double strictly between 0 and 1: the middles of 2^52 cells, of which none is rounded to an end.
+    """Doubles strictly between 0 and 1, from 64 random bits each: midpoints of 2^52 cells, none of which rounds to 0 or 1.
 
-    The words are used up: 52 bits of each become the fraction of a double in [1, 2), from which 1 − 2⁻⁵³ is taken exactly.
+    The words are overwritten: 52 bits of each become the fraction of a double in [1, 2), and subtracting 1 − 2⁻⁵³ is exact.
     """
     np.right_shift(words, 12, out=words)
     np.bitwise_or(words, ONE, out=words)
@@ -90,44 +91,52 @@ def _in_unit(words: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def _stream_key(secret: bytes, client: str, round: int, purpose: str) -> bytes:
-    """Of what is drawn on a device (`device/streams.py`); begins like no key that is drawn from here."""
-    return hashlib.blake2b(f"stream|{round}|{purpose}|{client}".encode(), key=secret, digest_size=KEY_BYTES).digest()
+    """The key of a stream on a device (`device/streams.py`). No `Key` is encoded with its prefix."""
+    content = f"stream|{round}|{purpose}|{client}".encode()
+    return hashlib.blake2b(content, key=secret, digest_size=KEY_BYTES).digest()
 
 
 @dataclass(frozen=True)
 class SystemDraws:
-    """Secret draws. The key is all there is to keep: with it a run can be resumed, and its noise subtracted."""
+    """Secret draws. Whoever has the key can resume the run, and can subtract its noise."""
 
     secret: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
-            raise BadValue("secret", f"{len(self.secret)} bytes", f"must have {KEY_BYTES} bytes")
+            remedy = "leave it out, then the operating system draws it"
+            rule = f"must have {KEY_BYTES} bytes"
+            raise BadValue("secret", f"{len(self.secret)} bytes", rule, remedy)
         try:
             import cryptography  # noqa: F401
         except ImportError:
-            raise BadValue(
-                "privacy.randomness", "system", "needs the package cryptography", 'install it, or say "seeded" to simulate'
-            ) from None
+            remedy = 'install it, or set "seeded" for a simulation'
+            rule = "needs the package cryptography"
+            raise BadValue("privacy.randomness", "system", rule, remedy) from None
 
     def stream(self, client: str, round: int, purpose: str) -> bytes:
         return _stream_key(self.secret, client, round, purpose)
 
     def bound(self, context: bytes) -> SystemDraws:
-        """Draws under a key of their own: nobody who lacks the secret can relate those of two contexts."""
-        return SystemDraws(hashlib.blake2b(context, key=self.secret, digest_size=KEY_BYTES, person=b"bound").digest())
+        """Draws with a key of their own: without the secret, nobody can relate the draws of two contexts."""
+        digest = hashlib.blake2b(context, key=self.secret, digest_size=KEY_BYTES, person=b"bound").digest()
+        return SystemDraws(digest)
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, into: _in_unit(self._bits(key, block, 8 * len(into)).view(np.uint64), into), count)
+        def draw(block: int, into: np.ndarray) -> object:
+            words = self._bits(key, block, 8 * len(into)).view(np.uint64)
+            return _in_unit(words, into)
+
+        return _in_blocks(draw, count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        """Box and Muller 1958, in double precision: two values from 52 random bits for a radius and 52 for an angle.
+        """Box and Muller 1958, in double precision: a pair of values from 52 random bits of radius and 52 of angle.
 
-        Not in the threads above: torch would make threads of its own for each of them, and be slow ever after.
+        This does not run in the thread pool: torch would start threads of its own in each of them, and stay slow.
         """
         pairs = (count + 1) // 2
         values = self.uniform(key, 2 * pairs)
-        for radius, angle in values.view(2, pairs).split(BLOCK, 1):  # so much at a time as stays in the cache; in place
+        for radius, angle in values.view(2, pairs).split(BLOCK, 1):  # in place, and small enough for the cache
             radius.log_().mul_(-2).sqrt_()
             cosine = angle.mul_(2 * math.pi).cos()
             angle.sin_().mul_(radius)
@@ -135,7 +144,7 @@ class SystemDraws:
         return values[:count]
 
     def _bits(self, key: Key, block: int, count: int) -> np.ndarray:
-        """That many bytes of a stream of its own."""
+        """The first `count` bytes of the stream of this key and block."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         stream_key = hashlib.blake2b(key.encoded(block), key=self.secret, digest_size=KEY_BYTES).digest()
@@ -147,7 +156,7 @@ class SystemDraws:
 
 @dataclass(frozen=True)
 class SeededDraws:
-    """Draws that a seed determines: for simulations on public data and for tests."""
+    """Draws that depend on the seed only: for simulations on public data and for tests."""
 
     seed: int
 
@@ -155,25 +164,30 @@ class SeededDraws:
         return _stream_key(f"seed {self.seed}".encode(), client, round, purpose)
 
     def bound(self, context: bytes) -> SeededDraws:
-        """The same draws: a seed is public and protects nothing, and a simulation must repeat on any machine."""
+        """The same draws: a seed is public and protects nothing, and a simulation must be repeatable on any machine."""
         return self
 
     def uniform(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(lambda block, into: _in_unit(self._stream(key, block).random_raw(len(into)), into), count)
+        def draw(block: int, into: np.ndarray) -> object:
+            return _in_unit(self._stream(key, block).random_raw(len(into)), into)
+
+        return _in_blocks(draw, count)
 
     def normal(self, key: Key, count: int) -> Tensor:
-        return _in_blocks(
-            lambda block, into: np.random.Generator(self._stream(key, block)).standard_normal(out=into), count
-        )
+        def draw(block: int, into: np.ndarray) -> object:
+            return np.random.Generator(self._stream(key, block)).standard_normal(out=into)
+
+        return _in_blocks(draw, count)
 
     def _stream(self, key: Key, block: int) -> np.random.SFC64:
-        digest = hashlib.blake2b(key.encoded(block), key=f"seed {self.seed}".encode(), digest_size=KEY_BYTES).digest()
+        seed = f"seed {self.seed}".encode()
+        digest = hashlib.blake2b(key.encoded(block), key=seed, digest_size=KEY_BYTES).digest()
         return np.random.SFC64(int.from_bytes(digest, "little"))
 
 
 @dataclass
 class RecordedDraws:
-    """Keeps all draws by key; without a source it plays them back. A key drawn twice is an error: noise must be fresh."""
+    """Records all draws by key; without a source it replays them. Drawing a key twice is an error: noise must be fresh."""
 
     source: Draws | None
     tape: dict[tuple[str, Key], Tensor] = field(default_factory=dict)
@@ -186,11 +200,11 @@ class RecordedDraws:
         return self._draw("normal", key, count)
 
     def bound(self, context: bytes) -> RecordedDraws:
-        """The same tape: it plays back what it was given."""
+        """The same tape: a replay does not depend on the context."""
         return self
 
     def replay(self) -> RecordedDraws:
-        """The same draws again, for another engine."""
+        """A replay of these draws, for another engine."""
         return RecordedDraws(None, self.tape)
 
     def _draw(self, kind: str, key: Key, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Fixed features by name; they cost no privacy, since nothing in them is learnt from records."""
+"""Fixed features by name. They cost no privacy, since they are not learnt from records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .hog import Hog
 
 
 def features(name: str, shape: Sequence[int]) -> Callable[[Tensor], Tensor] | None:
-    """What turns records [n, *shape] into what the model is given, once before training; None leaves them as they are."""
+    """The function that turns records [n, *shape] into features, once before training. None leaves records as they are."""
     if name == "none":
         return None
     if name == "hog":
         return Hog.of(tuple(shape))
-    raise BadValue("model.features", repr(name), "must be none or hog")
+    raise BadValue("model.features", repr(name), "must be none or hog", "choose one of the two")

@@ -1,4 +1,4 @@
-"""Layer rules by name: functions of the user's that return per-sample gradient rules for module classes of theirs."""
+"""Layer rules by name: users' functions that return rules for the per-sample gradients of their own module classes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Rules = Mapping[type[nn.Module], Callable[..., Any]]
 
 
 def layer_rules(names: Sequence[str], given: Rules | None = None) -> dict[type[nn.Module], Callable[..., Any]]:
-    """The rules of all named functions, and those given from Python: one for each module class."""
+    """The rules of all named functions, and those passed from Python: one for each module class."""
     if given is not None and not isinstance(given, Mapping):
-        remedy = "give {MyLayer: my_rule}"
-        raise BadValue("layer_rules", type(given).__name__, "is not a mapping of module class → rule", remedy)
+        rule = "must be a mapping of module class → rule"
+        raise BadValue("layer_rules", type(given).__name__, rule, "pass {MyLayer: my_rule}")
     rules = dict(given or {})
     for name in names:
         named_rules = named.call(FIELD, name)
         if not isinstance(named_rules, Mapping):
-            rule = f"must return a mapping of module class → rule, and returned a {type(named_rules).__name__}"
+            rule = f"must return a mapping of module class → rule, but returned a {type(named_rules).__name__}"
             raise BadValue(FIELD, repr(name), rule, "return {MyLayer: my_rule}")
         for kind, rule_of_kind in named_rules.items():
             if kind in rules:
-                remedy = "give one rule for each module class"
-                raise BadValue(FIELD, repr(name), f"gives a second rule for {getattr(kind, '__name__', kind)}", remedy)
+                rule = f"returns a second rule for {getattr(kind, '__name__', kind)}"
+                raise BadValue(FIELD, repr(name), rule, "return one rule for each module class")
             rules[kind] = rule_of_kind
     return rules

@@ -1,7 +1,7 @@
-"""Each client by itself: nothing is sent and nothing received. What a federation has to beat.
+"""Each client trains by itself: it sends nothing and receives nothing. This is the baseline that a federation has to beat.
 
-A model that nobody else sees costs nothing. To publish it every step is noised and counted, of every round: there is no
-coin that could have left the client out.
+A model that nobody else sees costs no privacy. To publish it, every step of every round is noised and counted: no coin
+decides whether the client takes part.
 """
 
 from __future__ import annotations
@@ -34,4 +34,4 @@ class Alone(Rule):
         return self.publish
 
     def merge(self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float) -> Server:
-        raise TypeError("nothing is sent: there is nothing to merge")
+        raise TypeError("nothing is sent, so there is nothing to merge")

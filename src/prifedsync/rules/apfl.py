@@ -1,10 +1,10 @@
-"""APFL: the upload is FedAvg's; besides, v_i is trained where it is used, at v̄_i = a_i·v_i + (1 − a_i)·w̃_i, and a_i adapts
-(Deng, Kamani, Mahdavi 2020):
+"""APFL (Deng, Kamani, Mahdavi 2020): the upload is that of FedAvg. Each client also trains a model v_i at the blend
+v̄_i = a_i·v_i + (1 − a_i)·w̃_i, which is its personal model, and adapts the weight a_i:
 
     v_i ← v_i − γ·a_i·∇f_i(v̄_i)        a_i ← a_i − γ_a·⟨v_i − w̃_i, ∇f_i(v̄_i)⟩, within [0, 1]
 
-v_i and a_i are kept, so their steps need no noise; to publish v̄_i both follow noisy gradients, counted, on batches of their
-own.
+v_i and a_i are kept, so their steps need no noise. To publish v̄_i, both follow noisy gradients, which are counted and have
+batches of their own.
 """
 
 from __future__ import annotations

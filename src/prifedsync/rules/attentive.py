@@ -1,9 +1,10 @@
-"""FedAMP: each client is sent u_i = Σ_j ξ_ij·w̃_j, in which models like its own weigh more, and is pulled to it at every
-step (Huang, Chu, Zhou, Wang, Liu, Pei, Zhang 2021).
+"""FedAMP (Huang, Chu, Zhou, Wang, Liu, Pei, Zhang 2021): each client is sent u_i = Σ_j ξ_ij·w̃_j, in which similar models
+have larger weights, and every step pulls the client's model towards u_i.
 
-Theirs is ξ_ij = α·A'(‖w_i − w_j‖²) for j ≠ i with A(x) = 1 − e^(−x/σ), and the rest for itself. Here α/σ is α_i/(m − 1), so
-that others weigh at most α_i together, and σ is `bandwidth` times the mean squared distance to others: distances of noised
-models grow with the noise, and what is near is a matter of proportion. All of it is post-processing of what was sent.
+In the paper ξ_ij = α·A'(‖w_i − w_j‖²) for j ≠ i with A(x) = 1 − e^(−x/σ), and the client's own model has the remaining
+weight. Here α/σ is α_i/(m − 1), so that the other models together have at most weight α_i. And σ is `bandwidth` times the
+mean squared distance to the others, because distances between noised models grow with the noise. All of it is
+post-processing of what was sent.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Ditto: the upload is FedAvg's; besides, a personal model v_i steps along ∇f_i(v_i) + λ_i·(v_i − h_i), h_i = w_glob (Li,
-Hu, Beirami, Smith 2021). v_i is kept, so its steps need no noise; to publish it they are noised and counted."""
+"""Ditto (Li, Hu, Beirami, Smith 2021): the upload is that of FedAvg. Each client also trains a personal model v_i along
+∇f_i(v_i) + λ_i·(v_i − h_i), with h_i = w_glob. v_i is kept, so its steps need no noise. To publish it, they are noised and
+counted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from .rule import Kept, Pulled, Rule
 
 
 class Personal(Pulled, Kept):
-    """v_i, pulled to the helper."""
+    """The steps of v_i, with a pull towards the helper."""
 
 
 @dataclass(frozen=True)

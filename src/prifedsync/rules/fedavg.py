@@ -1,4 +1,4 @@
-"""FedAvg: h_i = w_glob, and training starts from it (McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017)."""
+"""FedAvg (McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017): h_i = w_glob, and training starts from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""FedProx: training starts from h_i = w_glob, and every step adds λ_i·(w − h_i) to the gradient, which is what the proximal
-term (λ_i/2)·‖w − h_i‖² has for one (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020)."""
+"""FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020): training starts from h_i = w_glob. Every step adds
+λ_i·(w − h_i) to the gradient, which is the gradient of the proximal term (λ_i/2)·‖w − h_i‖²."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields that a rule declares: values of its own from the config's [rule], with documentation and bounds."""
+"""The fields that a rule declares. Their values come from [rule] in the config; each has documentation and bounds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["NUMBERS", "PUBLISH", "described", "field", "fields_read", "own_fields", "own_values", "with_fields"]
 
-NUMBERS = ("mixing", "strength")  # that every client may have of its own
+NUMBERS = ("mixing", "strength")  # each client may have its own value of these
 PUBLISH = "noise and count the training of the personal models, so that they may be published"
 
 
 def own_fields(kind: type[Rule]) -> dict[str, Field[Any]]:
-    """The rule's own fields by name."""
+    """The rule's own fields by their names."""
     return {each.name: each for each in dataclasses.fields(kind)}
 
 
@@ -34,23 +34,24 @@ def own_values(rule: Rule) -> dict[str, Any]:
 
 
 def with_fields(kind: type[Rule], given: Mapping[str, Any]) -> Rule:
-    """The rule with these values of its own fields, checked; the others have their defaults."""
+    """The rule with these values of its own fields, which are checked. Other fields have their defaults."""
     own = own_fields(kind)
     for key, value in given.items():
         if key not in own:
             raise BadValue(f"rule.{key}", toml(value), f"is not a field of rule {kind.name}", _remedy(kind, key))
-    checked = {key: read(hints(kind)[key], value, f"rule.{key}", declared(own[key])) for key, value in given.items()}
+    types = hints(kind)
+    checked = {key: read(types[key], value, f"rule.{key}", declared(own[key])) for key, value in given.items()}
     return kind(**checked)
 
 
 def fields_read(kind: type[Rule]) -> list[str]:
-    """The fields of [rule] that the rule reads: numbers of each client, its own fields, delivery if it sends anything."""
+    """The fields of [rule] that the rule reads: numbers of each client, its own fields, and delivery if it has uploads."""
     numbers = [name for name in NUMBERS if name in kind.numbers]
     return [*numbers, *own_fields(kind), *(["delivery"] if kind.uploads else [])]
 
 
 def described(kind: type[Rule]) -> list[dict[str, Any]]:
-    """The rule's own fields: name, default, documentation, and what is allowed in words."""
+    """The rule's own fields: name, default, documentation, and the allowed values in words."""
     return [
         {
             "name": name,

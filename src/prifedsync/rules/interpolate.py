@@ -1,4 +1,4 @@
-"""Interpolation: h_i = (1 − α_i)·w̃_i + α_i·w_glob, the rule of the paper's experiments (Zheng, Chen, Long, Su 2021)."""
+"""Interpolation (Zheng, Chen, Long, Su 2021): h_i = (1 − α_i)·w̃_i + α_i·w_glob. The paper's experiments use this rule."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A mixture of local and global models: min Σ_i f_i(w_i) + (λ_i/2)·‖w_i − w̄‖² by loopless local gradient descent (Hanzely,
-Richtárik 2020).
+"""A mixture of local and global models (Hanzely, Richtárik 2020): min Σ_i f_i(w_i) + (λ_i/2)·‖w_i − w̄‖² by loopless local
+gradient descent.
 
-Theirs is a coin: with chance p all models step to their mean, by α·λ/(n·p), else each takes a gradient step of
-α/(n·(1 − p)). In rounds of K gradient steps of size γ the coin's mean is K = (1 − p)/p and α/n = γ·(1 − p), so the step to
-the mean has the weight γ·K·λ_i: h_i = (1 − γKλ_i)·w̃_i + γKλ_i·w_glob.
+The paper uses a coin. With probability p all models move towards their mean, by α·λ/(n·p). Otherwise each takes a gradient
+step of size α/(n·(1 − p)). The coin gives K = (1 − p)/p gradient steps on average. With rounds of K gradient steps of size
+γ, α/n = γ·(1 − p), so the move towards the mean has the weight γ·K·λ_i: h_i = (1 − γKλ_i)·w̃_i + γKλ_i·w_glob.
 """
 
 from __future__ import annotations

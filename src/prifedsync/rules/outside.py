@@ -1,4 +1,4 @@
-"""A rule from outside the package: refused where it is not a rule, or where what it does could not be counted."""
+"""Rules from outside the package. A class that is no rule, or whose gradients cannot be counted, is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECORATE = "decorate it with @dataclass(frozen=True)"
 
 
 def checked_class(kind: Any, field: str, shown: object, taken: Collection[str]) -> type[Rule]:
-    """The class, if it is one of a rule; `field` and `shown` say where it was named, `taken` are names of other rules."""
+    """The class, if it is a rule. `field` and `shown` say where it was named; `taken` are the names of other rules."""
     if not (isinstance(kind, type) and issubclass(kind, Rule)):
         raise BadValue(field, shown, "is not a rule", "name or pass a subclass of prifedsync.rules.Rule")
     if not (is_dataclass(kind) and "__dataclass_fields__" in vars(kind)):
@@ -51,7 +51,7 @@ def _check_fields(kind: type[Rule], field: str, shown: object) -> None:
 
 
 def made(kind: type[Rule], values: Mapping[str, Any], field: str, shown: object) -> Rule:
-    """The rule with these values of its own fields, if its training is of the types that engines know."""
+    """The rule with these values of its own fields, if its steps are of the types that engines can run."""
     try:
         rule = with_fields(kind, values)
         steps = rule.steps
@@ -60,11 +60,14 @@ def made(kind: type[Rule], values: Mapping[str, Any], field: str, shown: object)
     except BadValue:
         raise
     except Exception as error:
-        raise BadValue(field, shown, f"raised {one_line(error)}", "make the rule on its own to see where") from error
+        remedy = "construct the rule on its own to see the traceback"
+        raise BadValue(field, shown, f"raised {one_line(error)}", remedy) from error
     if not isinstance(steps, Steps):
-        raise BadValue(field, shown, f"has steps of type {type(steps).__name__}", "return a prifedsync.rules.Steps")
+        wrong = f"has steps of type {type(steps).__name__}"
+        raise BadValue(field, shown, wrong, "return a prifedsync.rules.Steps")
     if not (kept is None or isinstance(kept, Kept)):
-        raise BadValue(field, shown, f"has kept of type {type(kept).__name__}", "return None or a prifedsync.rules.Kept")
+        wrong = f"has kept of type {type(kept).__name__}"
+        raise BadValue(field, shown, wrong, "return None or a prifedsync.rules.Kept")
     if publishes and kept is None:
         raise BadValue(field, shown, "publishes a personal model, but trains none", "return a Kept from kept")
     return rule

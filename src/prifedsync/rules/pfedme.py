@@ -1,9 +1,9 @@
-"""pFedMe: clients minimise Moreau envelopes, F_i(w) = min_θ f_i(θ) + (λ_i/2)·‖θ − w‖² (Dinh, Tran, Nguyen 2020).
+"""pFedMe (Dinh, Tran, Nguyen 2020): clients minimise Moreau envelopes, F_i(w) = min_θ f_i(θ) + (λ_i/2)·‖θ − w‖².
 
-Within a round w_i starts at w_glob; `inner_steps` noisy steps on θ with the pull λ_i·(θ − w_i) come near the inner minimum,
-then w_i ← w_i − s·(w_i − θ), where s is the paper's η·λ, and so on K times. w_i is sent, θ_i is the personal model.
-Where local models are averaged, θ_i is; w_i is sent as it is.
-Published code reuses one batch for all inner steps; here every gradient draws its own and is counted.
+In a round w_i starts at w_glob. `inner_steps` noisy steps on θ, with the pull λ_i·(θ − w_i), approach the inner minimum.
+Then w_i ← w_i − s·(w_i − θ), where s is the paper's η·λ. This is repeated K times. w_i is sent, and θ_i is the personal
+model. If local models are averaged, this averages θ_i, and w_i is sent as it is.
+Published code uses one batch for all inner steps. Here every gradient has its own batch and is counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a rule is: pure functions on weights, none of which sees a record. What it does not override is FedAvg's way.
+"""The base class of rules: pure functions of weights, none of which sees a record. The defaults are those of FedAvg.
 
-[C, P] are stacked clients, [C, 1] one number a client.
+Tensors [C, P] are stacked clients, [C, 1] is one number for each client.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Server:
     def merged(self, uploads: Tensor, rate: float) -> Server:
         """w_glob ← (1 − η)·w_glob + η·mean(uploads), summed in double precision."""
         mean = uploads.sum(0, dtype=self.weights.double().dtype) / len(uploads)
-        return replace(self, weights=((1 - rate) * self.weights.double() + rate * mean).to(self.weights.dtype))
+        weights = (1 - rate) * self.weights.double() + rate * mean
+        return replace(self, weights=weights.to(self.weights.dtype))
 
     def next_round(self, average: bool) -> Server:
         """The server after this round. With `average`, the global model joins the mean."""
@@ -73,7 +74,7 @@ class Numbers(NamedTuple):
 class Steps:
     """What a local step does besides following the gradient, which is already clipped and noised.
 
-    A step takes its gradient g at `point`, follows `through`(g) + `pull`, and then moves share and anchor.
+    A step computes its gradient g at `point`, follows `through`(g) + `pull`, and then updates the share and the anchor.
     """
 
     anchored: ClassVar[bool] = False  # whether the steps use an anchor
@@ -87,10 +88,10 @@ class Steps:
             if getattr(cls, name) is not getattr(Steps, name)
         ]
         if own and not cls.anchored:
-            raise TypeError(f"{cls.__name__} overrides {', '.join(own)}: say anchored = True, or a GPU would leave it out")
+            raise TypeError(f"{cls.__name__} overrides {', '.join(own)}: set anchored = True, or a GPU would ignore it")
 
     def point(self, weights: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
-        """Where the gradient is taken."""
+        """The weights at which the gradient is computed."""
         return weights
 
     def through(self, gradient: Tensor, share: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ class Steps:
         return gradient
 
     def pull(self, weights: Tensor, anchor: Tensor, strength: Tensor) -> Tensor | None:
-        """A term without data, added to the gradient after clipping and noise."""
+        """A term that does not depend on data, added to the gradient after clipping and noise."""
         return None
 
     def adapted(self, share: Tensor, gradient: Tensor, weights: Tensor, anchor: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class Steps:
 
 
 class Pulled(Steps):
-    """λ(w − anchor) at every step: the gradient of (λ/2)·‖w − anchor‖²."""
+    """Steps with the pull λ(w − anchor), which is the gradient of (λ/2)·‖w − anchor‖²."""
 
     anchored = True
 
@@ -123,7 +124,7 @@ class Kept(Steps):
     """Training of a model v_i that stays with the client. It begins after the upload is complete."""
 
     def anchor(self, upload: Tensor, helper: Tensor) -> Tensor:
-        """What the steps look at besides v_i."""
+        """The anchor of the steps."""
         return helper
 
     def model(self, weights: Tensor, upload: Tensor, share: Tensor) -> Tensor:

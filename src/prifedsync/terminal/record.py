@@ -34,7 +34,7 @@ def _table(record: RunRecord) -> Table:
     title = f"{record.metric} on each client's own test records, and on all clients'"
     table = table_of(title, ["model", ""], ["own mean", "own worst", "all mean", "all worst"])
     for name, scores in record.scores.items():
-        cells = [scores.own.mean, scores.own.worst, scores.everybody.mean, scores.everybody.worst]
+        cells = [scores.own.mean, scores.own.worst, scores.pooled.mean, scores.pooled.worst]
         table.add_row(name, f"{LABELS[name]}, {_protection(record, name)}", *map(score, cells))
     return table
 
