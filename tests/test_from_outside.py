@@ -107,8 +107,8 @@ def test_an_optimiser_by_name_is_the_same_in_both_engines_and_from_python(mine):
 
 def test_one_client_may_have_it(mine):
     result = prifedsync.train(config_of(f'clients."client-01".optimiser="{mine}:Lion"'))
-    assert result.cohort.slots == ("own", "mean")
-    assert [bool(result.cohort.state(i)[1].any()) for i in range(3)] == [False, True, False]
+    assert result.engine.slots == ("own", "mean")
+    assert [bool(result.engine.state(i)[1].any()) for i in range(3)] == [False, True, False]
 
 
 def test_what_it_carries_is_checkpointed_and_the_run_goes_on(mine, tmp_path):
@@ -118,7 +118,7 @@ def test_what_it_carries_is_checkpointed_and_the_run_goes_on(mine, tmp_path):
         prifedsync.train(config, out=tmp_path / "run", watch=stop_after(2))
     resumed = prifedsync.resume(tmp_path / "run")
     assert torch.equal(weights(resumed), weights(whole))
-    assert all(resumed.cohort.state(i)[1].any() for i in range(3))
+    assert all(resumed.engine.state(i)[1].any() for i in range(3))
 
 
 @pytest.mark.parametrize(("before", "after"), [("w - numbers", "w - 2 * numbers"), ("SLOPE = 20.0", "SLOPE = 200.0")])

@@ -59,7 +59,7 @@ def test_plan_warns_about_its_largest_client(command, sizes):
 
 def test_plan_warns_of_rare_events(command):
     out = command("plan", "--records", "4000", "--batch", "16", "--rounds", "1", "--target-advantage", "0.3")[1]
-    assert "warning: the target is advantage = 0.3 alone" in out
+    assert "warning: the only target is advantage = 0.3" in out
 
 
 def test_curve_warns_beside_the_name_of_its_file(command, tmp_path):

@@ -22,6 +22,7 @@ from prifedsync.fdp import gaussian
 from prifedsync.local import Job, Optimiser, UnnoisedSteps
 from prifedsync.record import plan_as_json
 from prifedsync.run.recording import _check_count
+from prifedsync.sync import Account
 from prifedsync.values import BadValue
 
 SOURCE = Path(mechanisms.__file__).parents[1]
@@ -115,11 +116,11 @@ def test_a_run_is_refused_where_counts_and_mechanism_disagree(mechanism):
     plan = PrivacyPlan(mechanism=mechanism, rounds=4, neighbours=Neighbours.REPLACE)
     job = Job(client="a", plan=plan, optimiser=Optimiser(), unnoised_steps=own)
     each = mechanism.queries_per_round
-    _check_count(job, 4, 4 * each)
+    _check_count(job, Account(4, 4 * each))
     for queries in (4 * each - 1, 4 * each + 1, 0):
         with pytest.raises(RuntimeError, match="no guarantee can be stated"):
-            _check_count(job, 4, queries)
+            _check_count(job, Account(4, queries))
     unprotected = replace(job, plan=None, unnoised_steps=UnnoisedSteps(records=40, batch=8, local_steps=5))
-    _check_count(unprotected, 4, 0)
+    _check_count(unprotected, Account(4, 0))
     with pytest.raises(RuntimeError):
-        _check_count(unprotected, 4, 4)
+        _check_count(unprotected, Account(4, 4))

@@ -66,8 +66,10 @@ def algorithm_1(case, jobs, records, rule, draws, *, start, rounds, participatio
         return (1 - mixing) * own[i] + mixing * weights
 
     for round in range(rounds):
-        coins = [float(draws.uniform(Key(job.client, round, 0, "coin"), 1)) for job in jobs]
-        joined = [i for i, coin in enumerate(coins) if coin < participation]
+        joined = list(range(len(jobs)))
+        if participation < 1:  # else no coin is tossed
+            coins = [float(draws.uniform(Key(job.client, round, 0, "coin"), 1)) for job in jobs]
+            joined = [i for i, coin in enumerate(coins) if coin < participation]
         for i in joined:
             begin = helper(i) if delivery == "pull" else helpers[i]
             own[i] = algorithm_2(case, jobs[i], records[i], begin, round, draws)

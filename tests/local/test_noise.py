@@ -26,7 +26,7 @@ GRIDS = [  # scale, bound on an entry → grid
 def test_the_law_is_that_of_the_scale(kind, draws):
     add, law = LAWS[kind]
     total = torch.linspace(-3, 3, MANY, dtype=torch.float64)
-    added = add(total, 2.5, 3.0, draws, KEY) - total
+    added = add(total, 2.5, 3.0, draws, KEY).value - total
     assert follows(added, law, 2.5)
     for wrong in (2 / 3, 1.5):
         assert not follows(added, law, 2.5 * wrong)
@@ -41,7 +41,8 @@ def test_what_is_released_lies_on_a_grid_of_public_numbers(kind, scale, bound, g
     dice = np.random.default_rng(1)
     for size in (0.0, 1e-9, 1e-3, 1.0):
         total = torch.from_numpy(size * bound * dice.uniform(-1, 1, 4000))
-        released = LAWS[kind][0](total, scale, bound, SeededDraws(3), KEY)
+        released, queries = LAWS[kind][0](total, scale, bound, SeededDraws(3), KEY)
+        assert queries == 1
         steps = released / grid
         assert torch.equal(steps, steps.round())
         assert bool((steps % 2 == 1).any())  # no coarser grid
@@ -51,7 +52,7 @@ def test_what_is_released_lies_on_a_grid_of_public_numbers(kind, scale, bound, g
 def test_rounding_is_to_the_nearest():
     total = torch.zeros(4000, dtype=torch.float64)
     exact = SeededDraws(3).normal(KEY, 4000)
-    assert float((noise.gaussian(total, 1.0, 1.0, SeededDraws(3), KEY) - exact).abs().max()) <= 2.0**-13
+    assert float((noise.gaussian(total, 1.0, 1.0, SeededDraws(3), KEY).value - exact).abs().max()) <= 2.0**-13
 
 
 @pytest.mark.parametrize("kind", LAWS)
@@ -60,9 +61,9 @@ def test_neither_the_vector_nor_what_was_drawn_is_changed(kind, draws):
     """A tape keeps the draws; and it changes nothing of what is released."""
     total = torch.linspace(-3, 3, MANY, dtype=torch.float64)
     before, tape = total.clone(), RecordedDraws(draws)
-    released = LAWS[kind][0](total, 2.5, 3.0, tape, KEY)
+    released = LAWS[kind][0](total, 2.5, 3.0, tape, KEY).value
     assert torch.equal(total, before)
-    assert torch.equal(released, LAWS[kind][0](total, 2.5, 3.0, draws, KEY))
+    assert torch.equal(released, LAWS[kind][0](total, 2.5, 3.0, draws, KEY).value)
     name = "normal" if kind == "gaussian" else "uniform"
     assert torch.equal(tape.tape[name, KEY], getattr(draws, name)(KEY, MANY))
 
@@ -73,7 +74,7 @@ def test_nothing_of_the_sum_is_left_in_the_last_bits(draws):
     is released has as many odd multiples of the grid as even ones."""
     grid, many = 2.0**-12, 2**20
     low, high = (
-        noise.gaussian(torch.full((many,), sum, dtype=torch.float64), 1.0, 4.0, draws, KEY)
+        noise.gaussian(torch.full((many,), sum, dtype=torch.float64), 1.0, 4.0, draws, KEY).value
         for sum in (0.4 * grid, 0.6 * grid)
     )
     moved = (high - low) / grid
@@ -90,5 +91,5 @@ class Ends:
 
 
 def test_laplace_noise_is_finite_at_both_ends():
-    low, middle, high = noise.laplace(torch.zeros(3), 1.0, 1.0, Ends(), KEY).tolist()
+    low, middle, high = noise.laplace(torch.zeros(3), 1.0, 1.0, Ends(), KEY).value.tolist()
     assert (low, middle, high) == (pytest.approx(-52 * np.log(2), abs=1e-3), 0.0, pytest.approx(52 * np.log(2), abs=1e-3))

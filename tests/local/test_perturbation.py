@@ -34,7 +34,7 @@ def test_the_change_is_measured_from_the_start(mechanism):
     """Trainings that end far apart, or nowhere, release models at most 2·clip_norm apart; the start is not clipped."""
     start, key = torch.full((50,), 100.0, dtype=torch.float64), Key("a", 0, 0, "output")
     ends = [start + 1e6, start - 1e6, start * float("nan"), start]
-    models = [released(start, end, mechanism, SeededDraws(1), key) for end in ends]
+    models = [released(start, end, mechanism, SeededDraws(1), key).value for end in ends]
     order = 1 if mechanism.noise == "laplace" else 2
     grid = 50 * 2.0**-12  # rounding after the noise costs nothing
     for one in models:

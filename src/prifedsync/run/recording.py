@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def statement_of(prepared: Prepared, guarantees: Guarantees) -> Statement | None
 
 def record_of(
     prepared: Prepared, run: Session, guarantees: Guarantees, released: Mapping[str, float | None],
-    scores: dict[str, Scores], given: bool, watch: Watch,
+    scores: dict[str, Scores], given: Sequence[str], watch: Watch,
 ) -> RunRecord:  # fmt: skip
     config = prepared.config
     accounts = run.engine.accounts()
@@ -140,7 +140,9 @@ def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
     return statement.as_json() | {"sentence": sentence(statement, randomness)}
 
 
-def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement: Statement | None) -> tuple[str, ...]:
+def _warnings(
+    prepared: Prepared, given: Sequence[str], guarantees: Guarantees, statement: Statement | None
+) -> tuple[str, ...]:
     config = prepared.config
     found = list(statement.warnings) if statement else []
     found += _rare_events(prepared, guarantees)
@@ -156,7 +158,7 @@ def _warnings(prepared: Prepared, given: bool, guarantees: Guarantees, statement
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:
-        found.append("records, model or code were given from Python: config.toml alone does not repeat this run")
+        found.append(f"{', '.join(given)} came from Python: config.toml alone does not repeat this run")
     return tuple(found)
 
 

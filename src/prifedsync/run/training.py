@@ -49,8 +49,9 @@ class FromPython:
     layer_rules: LayerRules | None = None
 
     @property
-    def anything(self) -> bool:
-        return any(value is not None for value in vars(self).values())
+    def names(self) -> tuple[str, ...]:
+        """What was given, for people."""
+        return tuple(name.replace("_", " ") for name, value in vars(self).items() if value is not None)
 
     def named_in(self, config: Config | Mapping[str, Any] | str | Path | None) -> Config:
         """The config that says what it does not hold."""
@@ -194,7 +195,7 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
     timings = {"train": trained - started, "all": time.perf_counter() - started}
     guarantees = guarantees_of(prepared)
     released = evaluation.released if evaluation else {}
-    record = record_of(prepared, run, guarantees, released, scores, given.anything, watch)
+    record = record_of(prepared, run, guarantees, released, scores, given.names, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
         write_models(folder / "models", prepared, run)
