@@ -138,7 +138,7 @@ def test_secret_noise_is_bound_to_its_code(mine, tmp_path):
 
     def noise():
         cohort = run.prepare(config_of(f'local.optimiser="{mine}:Lion"')).cohort(SystemDraws(bytes(32)))
-        return cohort.draws_of(0).normal(Key("client-00", 0, 0, "noise"), 4).tolist()
+        return cohort.clients[0].draws.normal(Key("client-00", 0, 0, "noise"), 4).tolist()
 
     first = noise()
     assert noise() == first
