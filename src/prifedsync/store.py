@@ -91,6 +91,7 @@ class Store:
 
     def write(self, client: int, state: Tensor) -> None:
         assert state.shape == self.shape, (state.shape, self.shape)
+        assert state.dtype == self.dtype, (state.dtype, self.dtype)
         self._dirty.add(client)
         self._keep(client, state)
 

@@ -48,7 +48,7 @@ def test_on_a_device_it_is_the_hash_that_was_proved(monkeypatch):
     length, found = seen
     entries = np.zeros(2 * BLOCK, dtype=np.int64)
     entries[: BLOCK + 3] = vector.numpy().view(np.int32)
-    assert length == str(4 * (BLOCK + 3))
+    assert length == f"torch.float32 {BLOCK + 3}"
     for row in range(ROWS):
         low, high = words(KEY, row, 0, 2 * (BLOCK + 1)).reshape(-1, 2).T.tolist()
         keys = [a + (b << 32) for a, b in zip(low, high, strict=True)]

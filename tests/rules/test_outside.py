@@ -118,7 +118,11 @@ def test_both_engines_train_it():
         for name in ("vectorised", "reference")
     )
     assert torch.allclose(fast.server.weights, slow.server.weights, atol=1e-5)
-    assert [account.queries for account in fast.engine.accounts().values()] == [account.queries for account in slow.engine.accounts().values()] == [4, 4]
+    assert (
+        [account.queries for account in fast.engine.accounts().values()]
+        == [account.queries for account in slow.engine.accounts().values()]
+        == [4, 4]
+    )
 
 
 def test_an_int_for_a_number_is_the_same_rule():

@@ -57,7 +57,7 @@ def _noise(subject: Subject, net: Net, draws: Draws, round: int) -> np.ndarray:
         known = mechanism.clip_norm * x.sum(0).double()
     else:
         optimiser = replace(PLAIN, learning_rate=STILL)
-    job = subject.job("client", mechanism, RECORDS, optimiser=optimiser)
+    job = subject.job("client", mechanism, RECORDS, optimiser=optimiser, rounds=round + 1)
     start = torch.zeros(WIDTH, dtype=net.dtype)
     records = (x, far_below(mechanism.clip_norm, RECORDS))
     cohort = replace(subject, draws=draws).cohort([job], [records], net=net, start=start)
@@ -89,7 +89,7 @@ _BATCHES = "No two rounds and no two keys have the same batches: known or repeat
 
 def _batches(subject: Subject, net: Net, steps: NoisySteps, draws: Draws, round: int) -> bytes:
     """Which records are used by enough clients to tell two rounds apart."""
-    jobs = watched(subject, [steps] * clients_that_tell(steps), 1)
+    jobs = watched(subject, [steps] * clients_that_tell(steps), round + 1)
     cohort = transparent(subject, jobs, steps.records, draws, net=net)
     return np.round(looked_at(cohort, round)).astype(np.int8).tobytes()
 

@@ -142,7 +142,7 @@ def _explained(subject: Subject, steps: int, round: int) -> bool:
     width = 64
     mechanism = replace(subject.noisy, records=4, batch="full", local_steps=steps)
     net, plain = transparent_net(subject.net, width), replace(PLAIN, learning_rate=4.0)
-    job = subject.job("client", mechanism, 4, optimiser=plain, rounds=1)
+    job = subject.job("client", mechanism, 4, optimiser=plain, rounds=round + 1)
     x, start = torch.eye(4, width), torch.zeros(width, dtype=net.dtype)
     cohort = subject.cohort([job], [(x, far_below(mechanism.clip_norm, 4))], net=net, start=start)
     scale = mechanism.noise_scale

@@ -75,7 +75,7 @@ class Client:
 class Description:
     """What is public about a federation. It is enough to plan a run, and to be its server without holding a record."""
 
-    sizes: Mapping[str, int]  # client name → number of training records
+    sizes: Mapping[str, int]  # client name → number of training records; nominal where the real one is private (add-remove)
     shape: tuple[int, ...]  # the shape of one record
     task: Task
     copies: int = 1  # how many clients may hold the same record
@@ -124,7 +124,9 @@ class Federation:
 
     @property
     def description(self) -> Description:
-        """What is public about the federation. It leaves out the vocabulary size, which the records alone do not tell."""
+        """What is public about the federation under replace-one adjacency, where the number of records is.
+
+        It leaves out the vocabulary size, which the records alone do not tell."""
         sizes = {client.name: len(client.train) for client in self.clients}
         return Description(sizes, self.shape, self.task, self.copies)
 

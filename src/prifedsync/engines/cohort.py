@@ -19,15 +19,16 @@ from torch import Tensor
 
 from ..fdp import Neighbours
 from ..local import Draws, Job, Key, Net, behaviour, digests
-from ..local.answers import Answer, Sent, Stayed
+from ..local.answers import Answer, Refused, Sent, Stayed
 from ..local.augment import check
 from ..local.client import COUNTERS, Client, Slots, bounded, personal_model, train_kept, train_upload
 from ..local.device.streams import Streams
 from ..local.draws import VERSION
 from ..local.host import Records
 from ..local.job import Part
+from ..local.optimisers import outside
 from ..local.step import LocalState
-from ..rules import Noised, Rule, Steps, Unprotected
+from ..rules import Noised, Rule, Steps, Unprotected, trial
 from ..store import noted, places_of, room
 from ..sync import Account, Evaluation, Helpers, Model, Uploads
 from ..values import BadValue
@@ -141,6 +142,7 @@ class Cohort(ABC):
             if refusal is None:
                 present.append(client)
             answers[client.name] = refusal or Stayed()  # until its upload is there
+        answers |= {name: Refused("is not a client of this engine") for name in names if name not in answers}
         return answers, present
 
     def accounts(self) -> Mapping[str, Account]:
@@ -248,7 +250,9 @@ class Cohort(ABC):
 
     def _received(self, round: int, group: Sequence[Client], helpers: Helpers) -> Tensor:
         """What these clients are sent [C, P], as far as they use it."""
-        sent = helpers([client.name for client in group]).to(self.net.device)
+        sent = helpers([client.name for client in group]).detach().to(self.start.device, self.start.dtype)
+        if sent.shape != (len(group), self.net.count):
+            raise ValueError(f"a helper has shape {tuple(sent.shape)}, and must have {(len(group), self.net.count)}")
         if group[0].context:
             same = sent.stride(0) == 0
             digested = self._digests(sent[:1]) * len(group) if same else self._digests(sent)
@@ -323,6 +327,10 @@ class Cohort(ABC):
                     probed.append(self.net.outputs(weights, x))
                 probed += [self.net.one_record(weights, *one, {}) for one in zip(x.split(1), y.split(1), strict=True)]
                 probed += self.net.by_own_rules(weights, x, y)
+        for update in {job.optimiser.update: None for job in self.jobs if job.optimiser.own}:
+            probed += outside.bits(update)
+        if trial.is_outside(self.rule):
+            probed += trial.answers(self.rule, self.net.count, range(trial.CLIENTS))
         return probed
 
     @cached_property
@@ -432,6 +440,8 @@ def _check_jobs(net: Net, jobs: Sequence[Job], sizes: Sequence[int], rule: Rule)
         raise BadValue("clients", len(names), "share a name", "two clients of one name would share their noise")
     if len({job.plan is None for job in jobs}) > 1:
         raise BadValue("clients", len(names), "are private and not private in one run", "train them apart")
+    if trial.is_outside(rule):
+        trial.check(rule, net.count)
     for job in jobs:
         _check_steps(job, rule)
     for job, size in zip(jobs, sizes, strict=True):

@@ -29,7 +29,7 @@ from .perturbation import released
 from .step import LocalState
 
 Slots = dict[str, Tensor]  # what clients carry from round to round, vector by vector, [C, P] each
-COUNTERS = ("taken", "queries", "steps", "kept_steps", "share", "chain")  # what a client carries besides vectors
+COUNTERS = ("asked", "taken", "queries", "steps", "kept_steps", "share", "chain")  # what a client carries besides vectors
 
 
 @dataclass
@@ -42,6 +42,7 @@ class Client:
     index: int = 0  # among the clients of its machine
     offset: int = 0  # where its records begin among all records of its machine
     context: Callable[[], bytes] | None = None  # what its draws are bound to before it received anything; None: to nothing
+    asked: int = 0  # the first round that it may still be asked in
     taken: int = 0  # rounds committed to
     queries: int = 0  # noisy queries, as whoever added noise has counted them
     steps: int = 0  # that the carried state of the optimiser has seen
@@ -54,17 +55,32 @@ class Client:
         return self.job.client
 
     def join(self, round: int, coins: Draws) -> Absent | Refused | None:
-        """None where it takes part: the round is then spent, whatever becomes of it."""
+        """None where it takes part: the round is then spent, whatever becomes of it.
+
+        A round is answered once, and never after a later one. A plan counts the rounds in which a coin is tossed, so a
+        server that could ask again, or ask in more rounds than planned, would choose who takes part.
+        """
+        refused = self._refused(round)
+        if refused:
+            return refused
+        self.asked = round + 1
         if self.job.participation < 1 and self._toss(round, coins) >= self.job.participation:
             return Absent()
-        plan = self.job.plan
-        if plan:
-            try:
-                FixedMechanism(plan, self.taken).spend(plan)
-            except BudgetSpent as spent:
-                return Refused(str(spent))
         self.taken += 1
         return None
+
+    def _refused(self, round: int) -> Refused | None:
+        """By public numbers alone: the rounds asked so far, and the plan."""
+        if round < self.asked:
+            return Refused(f"round {round} is over: the client was asked in round {self.asked - 1} before")
+        plan = self.job.plan
+        if plan is None:
+            return None
+        try:
+            FixedMechanism(plan, self.taken).spend(plan)
+        except BudgetSpent as spent:
+            return Refused(str(spent))
+        return Refused(f"round {round} is beyond the {plan.rounds} rounds of the plan") if round >= plan.rounds else None
 
     def _toss(self, round: int, coins: Draws) -> float:
         """Uniform in (0, 1), and blind: it sees neither records nor what was sent before."""
@@ -122,13 +138,14 @@ def train_upload(
     """What these clients send [C, P]; `slots` are what they carry, before and after."""
     _forget(clients, "upload", slots)
     start = rule.start(slots["own"], helper)
+    origin = start.clone() if clients[0].job.output else start  # a change is measured from here, whatever is done to start
     begun = LocalState(start, helper, start.new_ones(len(clients), 1))
     ended = machine.take_steps(round, clients, "upload", rule.steps, begun, slots)
     for client in clients:
         client.steps += client.job.upload.steps
     if rule.outer:
         slots["personal"] = ended.weights
-    slots["own"] = _perturbed(round, clients, start, rule.finish(ended.weights, ended.anchor))
+    slots["own"] = _perturbed(round, clients, origin, rule.finish(ended.weights, ended.anchor))
     return slots["own"]
 
 

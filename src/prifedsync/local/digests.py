@@ -62,7 +62,7 @@ class OnDevice:
     def __call__(self, vectors: Tensor) -> list[bytes]:
         """The digest of each row [C, P]; the host waits once for all of them."""
         sums = torch.stack([self._sums(vector) for vector in vectors]).cpu()
-        return [of([str(vectors.shape[1] * vectors.dtype.itemsize), each]) for each in sums]
+        return [of([f"{vectors.dtype} {vectors.shape[1]}", each]) for each in sums]
 
     def _sums(self, vector: Tensor) -> Tensor:
         words = vector.contiguous().view(torch.int32)

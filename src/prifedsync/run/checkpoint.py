@@ -94,7 +94,7 @@ class Checkpoint:
             raise damaged(path) from None
         if not isinstance(manifest, dict):
             raise damaged(path)
-        if "checksum" not in manifest:
+        if not {"checksum", "engine", "aggregator"} <= manifest.keys():
             raise BadValue("resume", self.folder.parent, "was begun by another version", "resume with that one")
         saved = manifest.pop("checksum")
         if checksum(_canonical(manifest)) != saved:

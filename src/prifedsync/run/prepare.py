@@ -115,7 +115,7 @@ class Prepared:
             config=self._fixed_fields(),
             bound_to={
                 "task": [repr(self.description.task), self.metric],
-                "metric": [behaviour.of(self.scored_by.of).hex()],
+                "metric": [behaviour.of(self.scored_by).hex()],
                 "test records": tests,
             },
         )  # fmt: skip

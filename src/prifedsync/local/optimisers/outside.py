@@ -45,6 +45,13 @@ def checked(field: str, name: str, given: Any) -> Update:
     return update
 
 
+def bits(update: Update) -> list[Tensor]:
+    """What it makes of made-up gradients, to the last bit: secret draws are bound to it, since an update may read a value
+    that no digest of its code covers."""
+    weights, slots = _stacked([Optimiser(name="bits", own=update)] * CLIENTS, torch.float64)
+    return [weights, *(slots[name] for name in sorted(slots))]
+
+
 def _check_declaration(field: str, name: str, update: Update) -> None:
     for what, words in (("slots", update.slots), ("reads", update.reads)):
         if not isinstance(words, tuple):
