@@ -1,11 +1,13 @@
 """The order of rooms: a room imports only rooms above it, and some packages only where they belong."""
 
+import ast
+
 import pytest
 from scripts.rooms import BEGIN, END, PACKAGE, PAGE, SOURCE, edges, imports_of, reduced, room_of, written
 
 # A room imports rooms that stand on an earlier line, and nobody else. Rooms on one line do not know each other.
 ORDER = (
-    ("values",),
+    ("values", "limits"),
     ("files", "named"),
     ("store",),
     ("fdp",),
@@ -51,6 +53,10 @@ OUTSIDE = {  # third-party package → the rooms that may import it
     "pooch": {"data"},
     "typer": {"cli"},
     "rich": {"terminal"},
+    "click": {"cli"},
+    "triton": {"local"},
+    "cryptography": {"local"},
+    "sklearn": {"data"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
 
@@ -69,6 +75,20 @@ def test_imports_follow_the_order_of_rooms(path):
             )
         elif name in OUTSIDE:
             assert room in OUTSIDE[name], f"{path.name}: {room} may not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_the_package_itself_is_asked_for_its_version_alone(path):
+    """What it opens for users lies in rooms; to take it from there would go around their order."""
+    if room_of(path) == PACKAGE:
+        return
+    dots = len(path.relative_to(SOURCE).parts)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        whole = isinstance(node, ast.ImportFrom) and (
+            (node.level == dots and node.module is None) or (node.level == 0 and node.module == SOURCE.name)
+        )
+        names = {alias.name for alias in node.names} if whole else set()
+        assert names <= {"__version__", *LINE}, f"{path.name} imports {names} from the package"
 
 
 def test_no_room_is_a_drawer():

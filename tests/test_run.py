@@ -212,6 +212,14 @@ def test_under_add_remove_the_rate_comes_from_the_nominal_number():
     assert [client.records for client in record.clients] == [100, 50]  # the real numbers are not public
 
 
+def test_under_add_remove_a_record_holds_no_real_number_of_records():
+    """With noise on the output no nominal number is needed, and none is stated."""
+    privacy = {"mechanism": "output-gaussian", "noise_multiplier": 5.0, "neighbours": "add-remove"}
+    config = {**OWN, "privacy": privacy, "data": {"classes": 3, "test_fraction": 0}}
+    record = prifedsync.train(config, clients=own_clients()).record
+    assert [client.records for client in record.clients] == [None, None]
+
+
 # ---------------------------------------------------------------------- the run folder
 
 

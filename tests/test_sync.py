@@ -9,7 +9,7 @@ from prifedsync.local import Job, Optimiser, UnnoisedSteps
 from prifedsync.local.client import Client
 from prifedsync.rules import FedAvg, Interpolate, LocalOnly, Noised, Server
 from prifedsync.server import Aggregator
-from prifedsync.sync import Absent, Refused, Sent, Synchronisation, Uploads, synchronise
+from prifedsync.sync import Absent, Lost, Refused, Sent, Synchronisation, Uploads, synchronise
 from prifedsync.values import BadValue
 
 from .engines.settings import private
@@ -92,6 +92,17 @@ def test_a_round_that_all_refuse_changes_nothing():
     assert weights == [0.0, 0.0]
     assert steps[0][1].answers == {"a": Refused("spent"), "b": Refused("spent")}
     assert run(always, rounds=2, spent=(0,))[1] == [2.0, 4.0]
+
+
+def test_who_is_lost_or_refuses_is_left_out():
+    """What may have been spent stays with the client's own account; the server goes on with what arrived."""
+    row = torch.tensor([[4.0]])
+    answers = {"a": Lost("no answer in time"), "b": Sent(row[0], 1)}
+    uploads = Uploads(answers, Noised(row))
+    aggregator = Aggregator(FedAvg(), [job("a"), job("b")], torch.zeros(1))
+    assert aggregator.merge(Server(torch.zeros(1)), uploads, 1.0).weights.item() == 4.0
+    assert aggregator.rounds == [0, 1]
+    assert uploads.trained == uploads.senders == ("b",)
 
 
 def test_it_goes_on_from_the_servers_round():

@@ -27,7 +27,7 @@ from prifedsync.audit.subject import Subject
 from prifedsync.config import load
 from prifedsync.engines import Reference, Vectorised
 from prifedsync.fdp import Neighbours
-from prifedsync.fdp.constructors import LEAST_NOISE
+from prifedsync.limits import LEAST_NOISE
 from prifedsync.local import CLIP_MARGIN, Net, Optimiser, SeededDraws, SystemDraws, host, losses
 from prifedsync.local.batches import choose, expected_size
 from prifedsync.local.device import stack as device

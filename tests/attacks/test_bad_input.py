@@ -17,10 +17,9 @@ import torch
 
 from prifedsync import run
 from prifedsync.accounting import NoisySteps, OutputPerturbation
-from prifedsync.accounting.mechanisms import LEAST_CLIP, MOST_CLIP, MOST_RECORDS
 from prifedsync.cli import main
 from prifedsync.config import from_mapping, load
-from prifedsync.fdp.constructors import LEAST_NOISE, MOST_NOISE
+from prifedsync.limits import LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS
 from prifedsync.local import noise
 from prifedsync.values import BadValue
 

@@ -10,13 +10,17 @@ import pytest
 import torch
 
 from prifedsync import data
+from prifedsync import run as running
 from prifedsync.config import load
 from prifedsync.data import Description
 from prifedsync.engines import Reference, Vectorised
 from prifedsync.local import Optimiser, SeededDraws
 from prifedsync.local.answers import Absent
+from prifedsync.record import Guarantees
 from prifedsync.rules import APFL, RULES, Alone, Attentive, Ditto, FedAvg, LocalOnly, Noised, Server, Unprotected
 from prifedsync.run import prepare
+from prifedsync.run.loop import rounds_of
+from prifedsync.run.recording import record_of
 from prifedsync.server import Aggregator
 from prifedsync.sync import Sent, Synchronisation, Uploads, synchronise
 from prifedsync.values import BadValue
@@ -30,11 +34,20 @@ ADAM = Optimiser(name="adam", learning_rate=0.05)
 
 
 class Apart:
-    """Machines with one client each, asked one after another as a network would ask them."""
+    """Machines with one client each, asked one after another as a network would ask them; no more than `sync.Engine`."""
 
     def __init__(self, engines):
         self.engines = engines
         self.names = tuple(engine.names[0] for engine in engines)
+
+    def accounts(self):
+        return {name: account for engine in self.engines for name, account in engine.accounts().items()}
+
+    def models(self):
+        return {name: model for engine in self.engines for name, model in engine.models().items()}
+
+    def evaluate(self, released, own=(), pooled=None):
+        return None  # scores stay with the clients
 
     def train(self, round, helpers):
         answers, rows = {}, []
@@ -196,6 +209,25 @@ def test_a_server_without_records_serves_the_same_run(rule):
     for (one, _), (other, _) in zip(together, apart, strict=True):
         assert torch.equal(one.weights, other.weights)
     assert any(isinstance(answer, Sent) for _, uploads in apart for answer in uploads.answers.values())
+
+
+def test_a_run_whose_server_holds_no_records_has_its_record():
+    """The loop and the record ask for no more than the protocol: scores are unknown, counts and guarantee are there."""
+    config = load("digits", SMALL)
+    held = prepare(config)
+    served = prepare(config, data.load(config.data, config.seed).description)
+    machines = [
+        Vectorised(net_like(held), [job], [(client.train.x, client.train.y)], held.rule, SeededDraws(config.seed))
+        for job, client in zip(held.jobs, held.held.clients, strict=True)
+    ]
+    finished = rounds_of(served, None, lambda event: None, engine=Apart(machines))
+    guarantees = Guarantees(config.privacy.delta, len(served.jobs))
+    record = record_of(served, finished, guarantees, {}, {}, (), lambda event: None)
+    whole = running.train(config)
+    assert torch.equal(finished.server.released, whole.server.released)
+    assert record.guarantee == whole.record.guarantee
+    assert [client.noisy_queries for client in record.clients] == [client.noisy_queries for client in whole.record.clients]
+    assert all(client.personal is None for client in record.clients)
 
 
 def net_like(held):

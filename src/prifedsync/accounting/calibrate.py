@@ -8,7 +8,7 @@ from math import log
 from typing import Literal
 
 from ..fdp import TradeOff
-from ..fdp.constructors import LEAST_NOISE
+from ..limits import LEAST_NOISE
 from ..values import BadValue, number
 from .plan import Participation, PrivacyPlan
 

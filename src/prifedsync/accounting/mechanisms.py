@@ -7,16 +7,9 @@ from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
 from ..fdp import Neighbours, TradeOff, fixed_size, gaussian, laplace, poisson_gaussian
-from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
+from ..limits import CLIP_REMEDY, LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS, MOST_STEPS
 from ..values import BadValue, choice, number, whole
 
-MOST_STEPS = 10**9
-MOST_RECORDS = 10**12
-# Single precision holds numbers from 1e-38 to 3e38. Between these two, with MOST_RECORDS records and any noise multiplier,
-# a clipped sum with its noise stays below 2e24 and the grid it is rounded to above 5e-18.
-LEAST_CLIP = 1e-12
-MOST_CLIP = 1e12
-CLIP_REMEDY = "single precision cannot compute with values outside this range; scale the loss or the records"
 NO_NOISE = "a plan without enough noise has no guarantee; add noise, or train without privacy and say so"
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
+from ..limits import MOST_STEPS
 from ..values import BadValue, choice, number, whole
-from .mechanisms import MOST_STEPS, Mechanism
+from .mechanisms import Mechanism
 
 Participation = Literal["honest", "adversarial"]
 NEVER_TAKES_PART = "a client that never takes part needs no plan; leave it out"

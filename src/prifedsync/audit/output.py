@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..accounting import OutputPerturbation
-from ..fdp.constructors import LEAST_NOISE
+from ..limits import LEAST_NOISE
 from ..rules import MeanRegularised
 from . import statistics
 from .attacks import twisted

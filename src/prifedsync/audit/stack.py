@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..accounting import NoisySteps, Sampling
-from ..fdp.constructors import MOST_NOISE
+from ..limits import MOST_NOISE
 from . import statistics
 from .batches import looked_at, transparent, watched
 from .check import CHANCE, Check

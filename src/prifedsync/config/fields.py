@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..accounting.mechanisms import CLIP_REMEDY, LEAST_CLIP, MOST_CLIP, MOST_RECORDS, MOST_STEPS
-from ..fdp.constructors import LEAST_NOISE, MOST_NOISE
+from ..limits import CLIP_REMEDY, LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS, MOST_STEPS
 from .declaring import field, field_like, open_field
 
 EMBEDDED = ("digits", "breast-cancer")  # sources that come with the package's requirements

@@ -8,7 +8,7 @@ from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
-from ..accounting.mechanisms import MOST_STEPS
+from ..limits import MOST_STEPS
 from .checks import check
 from .declaring import field
 from .fields import (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..limits import LEAST_NOISE, MOST_NOISE
 from ..values import BadValue, choice, number, whole
 from .bounds import Neighbours
 from .closed import Closed, Gaussian
@@ -23,9 +24,6 @@ from .profile import (
     both_ways,
 )
 from .tradeoff import DEFAULT_TOLERANCE, TradeOff
-
-MOST_NOISE = 1e6
-LEAST_NOISE = 0.05  # a smaller noise_multiplier does not protect (ε is in the hundreds), and it underflows
 
 
 def gaussian(mu: float) -> TradeOff:

@@ -6,7 +6,7 @@
     kept      the steps of a model that stays, after the upload is sealed
 
 Clients that are trained together are stacked: [C, P] vectors, [C, 1] numbers. A stack of one is one client, and how many
-are stacked changes nothing for any of them. A machine (`Machine`) takes the local steps; nothing here knows how.
+are stacked changes no draw of any of them. A machine (`Machine`) takes the local steps; nothing here knows how.
 """
 
 from __future__ import annotations

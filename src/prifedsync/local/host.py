@@ -68,9 +68,8 @@ def noised(client: Client, round: int, number: int, total: Tensor) -> Tensor:
     """A clipped sum with the noise of the client's plan, counted."""
     steps = client.job.noisy
     assert steps is not None
-    scale = steps.noise_multiplier * steps.clip_norm
     bound = steps.records * steps.clip_norm
-    value, queries = noise.gaussian(total, scale, bound, client.draws, Key(client.name, round, number, "noise"))
+    value, queries = noise.gaussian(total, steps.noise_scale, bound, client.draws, Key(client.name, round, number, "noise"))
     client.queries += queries
     return value
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..accounting.mechanisms import MOST_STEPS
+from ..limits import MOST_STEPS
 from .fields import field
 from .rule import Pulled, Rule, Steps
 

@@ -85,13 +85,14 @@ class Session:
         return {"log": self.log, "personal": self.scores.personal, "stale": stale, "enough": self.enough}
 
 
-def session(prepared: Prepared, folder: Path | None) -> Session:
-    """A run that begins, or goes on from its checkpoint."""
+def session(prepared: Prepared, folder: Path | None, engine: Engine | None = None) -> Session:
+    """A run that begins, or goes on from its checkpoint; `engine`: its clients, where they are not all in this process."""
     checkpoint = Checkpoint(folder / "checkpoint") if folder else None
     if checkpoint:
         checkpoint.folder.mkdir(exist_ok=True)
-    draws = _draws(prepared.config, checkpoint, folder)
-    engine = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
+    if engine is None:
+        draws = _draws(prepared.config, checkpoint, folder)
+        engine = prepared.cohort(draws, checkpoint.folder if checkpoint else None)
     aggregator = prepared.aggregator(checkpoint.folder if checkpoint else None)
     scores = Scores(dict.fromkeys(engine.names), set())
     begun = Session(prepared, engine, aggregator, Server(prepared.start), scores, checkpoint)
@@ -111,9 +112,11 @@ def _draws(config: Config, checkpoint: Checkpoint | None, folder: Path | None) -
     return SystemDraws(checkpoint.secret(begun=_has_rounds(folder))) if checkpoint else SystemDraws()
 
 
-def rounds_of(prepared: Prepared, folder: Path | None, watch: Watch, until: Until = lambda done: False) -> Session:
+def rounds_of(
+    prepared: Prepared, folder: Path | None, watch: Watch, until: Until = lambda done: False, engine: Engine | None = None
+) -> Session:
     """The run itself, to its last round, or to that of which `until` says that it is enough."""
-    run = session(prepared, folder)
+    run = session(prepared, folder, engine)
     config = prepared.config
     events = events_of(folder, config)
     if prepared.spending:
