@@ -1,12 +1,13 @@
 """A server that asks otherwise than planned: again, out of order, too often, with something else than a helper."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
 
 from prifedsync.engines import Reference, Vectorised
-from prifedsync.local import SeededDraws, SystemDraws
+from prifedsync.local import Optimiser, SeededDraws, SystemDraws, Update
 from prifedsync.rules import Ditto, FedAvg, FedProx, Kept, Rule, Steps
 from prifedsync.sync import Absent, Helpers, Refused, Sent
 from prifedsync.values import BadValue
@@ -115,30 +116,18 @@ def test_a_helper_that_is_another_when_asked_for_again():
     assert torch.equal(*sent)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.float16])
 def test_a_helper_of_another_kind_is_brought_to_that_of_the_net(dtype, tmp_path):
-    """In another precision it would be stored beyond its place, and its digest would be that of other numbers."""
-    engine = Vectorised(
-        net_of(MLP),
-        jobs_under(FedProx(), strength=0.5),
-        records_of(MLP),
-        FedProx(),
-        SystemDraws(b"k" * 32),
-        folder=tmp_path,
-    )
+    """In double precision it would be stored beyond its place, and overwrite another state."""
+    jobs = jobs_under(FedProx(), strength=0.5)
+    net = net_of(MLP, torch.float32)
+    engine = Vectorised(net, jobs, records_of(MLP), FedProx(), SystemDraws(b"k" * 32), folder=tmp_path)
     row = engine.start.to(dtype)
     uploads = engine.train(0, Helpers(engine.names, lambda names: row.expand(len(names), -1)))
-    assert uploads.rows.value.dtype == engine.net.dtype
+    assert uploads.rows.value.dtype == torch.float32
     state = engine.save()
     engine.saved()
-    again = Vectorised(
-        net_of(MLP),
-        jobs_under(FedProx(), strength=0.5),
-        records_of(MLP),
-        FedProx(),
-        SystemDraws(b"k" * 32),
-        folder=tmp_path,
-    )
+    again = Vectorised(net, jobs, records_of(MLP), FedProx(), SystemDraws(b"k" * 32), folder=tmp_path)
     again.load(state)
     assert all(torch.equal(again.own(i), engine.own(i)) for i in range(4))
 
@@ -232,23 +221,54 @@ def test_a_change_is_measured_from_where_the_round_began(monkeypatch):
 
 
 def test_secret_draws_depend_on_what_a_rule_does():
-    """A rule reads a number from somewhere that no digest of code covers: its answers are in the key."""
+    """A rule reads a number that no digest of its code covers. Its answers are in the key all the same."""
+    held = {"value": 0.0}
 
-    class Elsewhere:
-        __slots__ = ("value",)
-
-    held = Elsewhere()
+    @cache
+    def read():
+        return held["value"]
 
     @dataclass(frozen=True)
     class Reading(Rule):
         name = "reading"
 
         def start(self, own, helper):
-            return helper + numbers[0].value
+            return helper + read()
 
-    numbers = [held]
     contexts = set()
-    for held.value in (0.0, 1e-3):
+    codes = set()
+    for value in (0.0, 1e-3):
+        held["value"] = value
+        read.cache_clear()
         engine = Vectorised(net_of(MLP), jobs_of(), records_of(MLP), Reading(), SystemDraws(b"k" * 32))
         contexts.add(engine.context)
+        codes.add(engine.binding.parts["rule"])
+    assert len(codes) == 1
+    assert len(contexts) == 2
+
+
+def test_secret_draws_depend_on_what_an_optimiser_does():
+    """The same for an optimiser from outside: two updates of one code and other answers have other noise."""
+    held = {"value": 1.0}
+
+    @cache
+    def read():
+        return held["value"]
+
+    class Scaled(Update):
+        name = "scaled"
+
+        def step(self, w, g, slots, numbers, count):
+            return w - numbers["rate"] * read() * g
+
+    contexts = set()
+    codes = set()
+    for value in (1.0, 2.0):
+        held["value"] = value
+        read.cache_clear()
+        jobs = jobs_of(optimiser=Optimiser(name="own:scaled", own=Scaled()))
+        engine = Vectorised(net_of(MLP), jobs, records_of(MLP), FedAvg(), SystemDraws(b"k" * 32))
+        contexts.add(engine.context)
+        codes.add(engine.binding.parts["optimiser"])
+    assert len(codes) == 1
     assert len(contexts) == 2
