@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .data import Description, Federation
     from .local import LayerRule, Outer, Update
     from .metrics import Metric
+    from .predicting import SavedRun, open_run
     from .rules import Rule
     from .run import Result, resume, train
     from .values import BadValue
@@ -25,8 +26,10 @@ __all__ = [
     "Outer",
     "Result",
     "Rule",
+    "SavedRun",
     "Update",
     "__version__",
+    "open_run",
     "resume",
     "train",
 ]
@@ -42,7 +45,9 @@ _ROOMS = {
     "Outer": "local",
     "Result": "run",
     "Rule": "rules",
+    "SavedRun": "predicting",
     "Update": "local",
+    "open_run": "predicting",
     "resume": "run",
     "train": "run",
 }

@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import account, audit, bench, curve, partition, plan, reproduce, rules, train
+from . import account, audit, bench, curve, evaluate, partition, plan, predict, reproduce, rules, train
 from .refusing import refusing
 from .wording import PlainCommand, PlainGroup
 
 COMMANDS = (  # in the order of `prifedsync --help`
     train.train,
+    predict.predict,
+    evaluate.evaluate,
     account.account,
     plan.plan,
     curve.curve,

@@ -34,6 +34,12 @@ Overrides = Annotated[
 ]
 DataFolder = Annotated[Path | None, typer.Option(help="File or folder of your own records (data.path).")]
 Device = Annotated[str | None, typer.Option(click_type=click.Choice(["auto", "cpu", "cuda"]), help="Device to compute on.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run.")]
+UsedModel = Annotated[str, typer.Option(metavar="global|CLIENT", help="The released model, or a client's own.")]
+Code = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:FUNCTION", help="Your function that makes the model, if the run was trained with one."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ import torch
 
 from ..values import BadValue
 from . import labels
+from .array_encoding import ArrayEncoding
 from .federation import Client, Federation, Records, Task, paired
 from .folder import files, unreadable
 from .partition import divided, federated, held_out, subset
-from .scale import EVERY, constant_of, key, range_of, scaled
+from .scale import EVERY, key
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -27,6 +29,10 @@ def from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
 
     Each client has a file with x, y, and perhaps x_test and y_test; or one file has x, y and client for all clients.
     """
+    return replace(_from_npz(config, task, seed), encoding=ArrayEncoding.of(config))
+
+
+def _from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
     paths = files(config, ".npz")
     if isinstance(paths, Path):
         return _one_file(config, task, paths, seed)
@@ -121,19 +127,15 @@ def records(config: DataConfig, x: np.ndarray, y: np.ndarray, task: Task, who: s
 
 
 def _values(config: DataConfig, x: np.ndarray, who: str) -> np.ndarray:
-    span = range_of(config.ranges, EVERY)
-    constant = constant_of(config.missing, EVERY)
+    encoding = ArrayEncoding.of(config)
     if x.dtype.kind not in "biuf":
         raise BadValue(f"{who}, x", x.dtype, "must hold numbers", "encode texts as numbers first")
-    if x.dtype.kind in "iu" and span is None:
-        return x.astype(np.int64)
-    values = x.astype(np.float64 if x.dtype.itemsize > 4 or span else np.float32)
-    if constant is not None:
-        values = np.where(np.isnan(values), constant, values)
+    if x.dtype.kind in "iu" and encoding.span is None:
+        encoding = replace(encoding, tokens=True)
+    values = encoding.filled(x)
     remedy = f"replace it, or set {key('missing', EVERY)} to a constant for NaN"
     _finite(values, x, who, "must be finite", remedy)
-    with np.errstate(over="ignore"):  # an overflow is refused below
-        single = (values if span is None else scaled(values, span)).astype(np.float32)
+    single = encoding.encoded(values)
     _finite(single, x, who, "does not fit a 32-bit float", f"set a range in {key('ranges', EVERY)}")
     return single
 

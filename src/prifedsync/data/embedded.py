@@ -55,9 +55,8 @@ def digits() -> tuple[Records, Task]:
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # slow, and not always needed
 
     bunch = load_digits()
-    white = 16  # by the description of the data set
-    images = torch.from_numpy(bunch.images).to(torch.float32).unsqueeze(1) / white
-    return Records(images, torch.from_numpy(bunch.target).to(torch.int64)), Task("classes", 10)
+    images = torch.from_numpy(DIGITS.encoded(DIGITS.filled(bunch.images)))
+    return Records(images.unsqueeze(1), torch.from_numpy(bunch.target).to(torch.int64)), Task("classes", 10)
 
 
 def breast_cancer() -> tuple[Records, Task]:

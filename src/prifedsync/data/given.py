@@ -12,6 +12,7 @@ import torch
 from .. import named
 from ..values import BadValue, whole
 from . import labels
+from .array_encoding import ArrayEncoding
 from .arrays import client
 from .federation import Client, Federation, Records, Task, check
 
@@ -50,7 +51,7 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
             raise BadValue(what, shown, WANTED, remedy)
         arrays = [_array(part, who) for part in parts]
         made.append(client(config, task, name, arrays, seed, who))
-    return Federation(tuple(made), task)
+    return Federation(tuple(made), task, encoding=ArrayEncoding.of(config))
 
 
 def _array(values: Any, who: str) -> np.ndarray:

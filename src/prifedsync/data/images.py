@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ..values import BadValue
+from .array_encoding import ArrayEncoding
 from .arrays import read
 from .dirichlet import LabelDistribution
 from .download import CIFAR10, FASHION_MNIST, MNIST, Remote, cache, fetch
@@ -62,6 +63,11 @@ class ImageSet:
     files: str  # the files to provide, in words
     remote: Remote
 
+    @property
+    def encoding(self) -> ArrayEncoding:
+        """Pixels from 0 to 255 as numbers in [0, 1], then with the published mean and standard deviation as 0 and 1."""
+        return ArrayEncoding(divisor=255, mean=self.mean, std=self.std)
+
 
 def load(config: DataConfig, seed: int) -> Federation:
     """The training images, split over clients by `data.partition`; each client has test images with its own labels."""
@@ -79,7 +85,7 @@ def load(config: DataConfig, seed: int) -> Federation:
         distribution = dealt.distributions.get(name)
         test_rows = _tests(mine.y.numpy(), test.y.numpy(), config.test_records, distribution, random)
         clients.append(Client(name, mine, subset(test, test_rows)))
-    return Federation(tuple(clients), task, dealt.copies)
+    return Federation(tuple(clients), task, dealt.copies, image_set.encoding)
 
 
 def _tests(
@@ -97,11 +103,9 @@ def _tests(
 
 
 def _records(image_set: ImageSet, arrays: Arrays, part: str) -> Records:
-    images = torch.from_numpy(arrays[f"{part}_images"].astype(np.float32)).div_(255)
+    pixels = image_set.encoding.filled(arrays[f"{part}_images"])
     labels = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
-    mean = torch.tensor(image_set.mean).reshape(-1, 1, 1)
-    std = torch.tensor(image_set.std).reshape(-1, 1, 1)
-    return Records(images.sub_(mean).div_(std), labels)
+    return Records(torch.from_numpy(image_set.encoding.encoded(pixels)), labels)
 
 
 # ---------------------------------------------------------------------- where the files are

@@ -2,6 +2,6 @@
 
 from .features import features
 from .layer_rules import layer_rules
-from .nets import build
+from .nets import GIVEN_MODEL, build
 
-__all__ = ["build", "features", "layer_rules"]
+__all__ = ["GIVEN_MODEL", "build", "features", "layer_rules"]

@@ -17,6 +17,7 @@ from ..values import BadValue, whole
 if TYPE_CHECKING:
     from ..config import ModelConfig
 
+GIVEN_MODEL = "python:model"  # the config's model where it was given from Python
 NAMES = ("softmax", "linear", "mlp", "mnist-cnn", "cifar-cnn")
 
 
@@ -40,6 +41,8 @@ def _net(config: ModelConfig, shape: tuple[int, ...], outputs: int) -> nn.Module
     if config.name == "cifar-cnn":
         _takes(config.name, (3, 32, 32), shape)
         return cifar_cnn(outputs)
+    if config.name == GIVEN_MODEL:
+        raise BadValue("model.name", config.name, "was given from Python when this run began", "give it again: model=…")
     if ":" in config.name:
         return _from_function(config.name, shape, outputs)
     near = get_close_matches(config.name, NAMES, 1)

@@ -19,7 +19,7 @@ from .. import data, models
 from ..accounting import PrivacyPlan
 from ..accounting.progress import WorstEpsilon
 from ..config import Config, dotted
-from ..data import Client, Description, Federation, Records
+from ..data import Client, Description, Federation, Preprocessing, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import Watch, Working
@@ -53,6 +53,14 @@ class Prepared:
     rule: Rule
     scored_by: Metric
     optimiser: Update | None = None  # where it was given from Python
+    rules: Preprocessing | None = None  # how raw rows become records; None where the federation is only described
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The public rules that turn raw rows into records."""
+        if self.rules is None:
+            raise BadValue("clients", "a description", "do not say how raw rows become records", "prepare with the records")
+        return self.rules
 
     @property
     def metric(self) -> str:
@@ -157,7 +165,7 @@ def prepare(
     device = _device(config.performance.device)
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
-    federation, description, few = _records(config, clients)
+    federation, description, few, rules = _records(config, clients)
     scored_by = metric_of(config.metric, description.task.kind, metric)
     scored_by.check(description.task.kind, description.task.outputs)
     if model is None:
@@ -183,20 +191,23 @@ def prepare(
     jobs = jobs_of(config, description, net.margin_for, told, rule, update)
     for job in jobs:
         job.check_spread(net.arithmetic)
-    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, update)
+    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, update, rules)
     if federation and scored_by not in METRICS.values():
         prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
     return prepared
 
 
-def _records(config: Config, clients: Given | None) -> tuple[Federation | None, Description, Records]:
-    """The federation if it is held, what is public about it, and a few records to inspect a model with."""
+def _records(
+    config: Config, clients: Given | None
+) -> tuple[Federation | None, Description, Records, Preprocessing | None]:
+    """The federation and the rules of raw rows if it is held, what is public, and a few records to inspect a model with."""
     features = config.model.features
     if isinstance(clients, Description):
         described = _described_features(clients, features)
-        return None, described, described.made_up(INSPECTED)
-    federation = _with_features(_held(config, clients), features)
-    return federation, federation.description, _first_records(federation)
+        return None, described, described.made_up(INSPECTED), None
+    held = _held(config, clients)
+    federation = _with_features(held, features)
+    return federation, federation.description, _first_records(federation), Preprocessing.of(held, config.data)
 
 
 def _held(config: Config, clients: Federation | Mapping[str, tuple[Any, ...]] | None) -> Federation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from .. import models
 from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
 from ..local import Net
+from ..metrics import Metric
+from ..predicting import GLOBAL, Predictor, Usable, check_client, ready
 from ..record import KEPT, RunRecord
 from ..rules import Server
 from ..sync import Engine
@@ -33,7 +33,7 @@ WIDTH = max(map(len, NAMES.values()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Usable):
     """A finished run: its models, their scores, and what they cost in privacy.
 
     record     everything that `record.json` holds: config, clients, scores, guarantee, warnings, versions.
@@ -72,16 +72,29 @@ class Result:
         if not self.prepared.rule.uploads:
             rule = f'does not exist, because no client sends one under rule "{self.record.config["rule"]["name"]}"'
             raise BadValue("the released model", NOT_GIVEN, rule, "use result.personal(client)")
-        module = copy.deepcopy(self.prepared.module).to(device="cpu", dtype=self.net.dtype)
-        module.load_state_dict(self.state_dict)
-        features = self.record.config["model"]["features"]
-        if features != "none":
-            module.register_forward_pre_hook(WithFeatures(features))
-        return module.eval()
+        return self._ready(self.state_dict)
 
     def personal(self, client: str) -> dict[str, Tensor]:
         """A client's own model as a plain state_dict; `record.personal_models` says whether it may be published."""
+        check_client(client, self.engine.names)
         return self.net.state_dict(self.engine.models()[client].value)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table, in order. For a run on arrays x0, x1, … stand for the values of a record."""
+        return self.prepared.preprocessing.columns
+
+    def predictor(self, model: str = GLOBAL) -> Predictor:
+        """The released global model, or a client's own, with the rules of its records."""
+        module = self.model if model == GLOBAL else self._ready(self.personal(model))
+        return Predictor(module, self.prepared.preprocessing, self.prepared.config)
+
+    def own_metric(self) -> Metric:
+        """The metric of the run."""
+        return self.prepared.scored_by
+
+    def _ready(self, state: dict[str, Tensor]) -> nn.Module:
+        return ready(self.prepared.module, state, self.prepared.config.model.features)
 
     def plot(self, html: bool = False) -> Figures:
         """Figures of the scores over rounds and of the trade-off curve: of matplotlib, or of plotly if `html` is set."""
@@ -105,18 +118,6 @@ class Result:
         lines.append("not written to disk (out= names a folder)" if self.folder is None else f"written to {self.folder}")
         lines.append(f"{_count(len(record.warnings), 'warning')} in result.record.warnings")
         return "\n  ".join(lines)
-
-
-@dataclass(frozen=True)
-class WithFeatures:
-    """Gives a module the fixed features of the records that it is called with, as in training."""
-
-    name: str
-
-    def __call__(self, module: nn.Module, given: tuple[Tensor, ...]) -> Tensor:
-        (x,) = given
-        transform = models.features(self.name, x.shape[1:])
-        return x if transform is None else transform(x)
 
 
 def _count(count: int, of: str) -> str:

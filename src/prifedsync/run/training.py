@@ -17,9 +17,10 @@ from ..accounting import PrivacyPlan
 from ..config import Config, from_mapping, load, to_toml
 from ..data import Federation
 from ..events import Until, Watch
-from ..files import CONFIG, LOG, claimed, not_begun, write_file
+from ..files import CONFIG, LOG, PREPROCESSING, RECORD, claimed, not_begun, write_file
 from ..local import LayerRules, Update
 from ..metrics import GIVEN_METRIC, Metric
+from ..models import GIVEN_MODEL
 from ..planning import GIVEN_OPTIMISER
 from ..record import (
     RunRecord,
@@ -33,8 +34,6 @@ from .prepare import GIVEN, Prepared, prepare
 from .recording import device_name, guarantees_of, record_of, statement_of, versions, write_models
 from .result import Result
 from .watching import watching
-
-RECORD = "record.json"
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class FromPython:
             config = load(config, [f'{name}="{value}"' for name, value in source.items()])
         names = source | ({} if self.metric is None else {"metric": GIVEN_METRIC})
         names |= {} if self.optimiser is None else {"local.optimiser": GIVEN_OPTIMISER}
+        names |= {} if self.model is None else {"model.name": GIVEN_MODEL}
         return config.changed(**names) if names else config
 
 
@@ -186,6 +186,7 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
     config = prepared.config
     if folder:
         write_file(folder / CONFIG, to_toml(config).encode())
+        write_file(folder / PREPROCESSING, json.dumps(prepared.preprocessing.as_json(), indent=1, allow_nan=False).encode())
     run = rounds_of(prepared, folder, watch)
     trained = time.perf_counter()
     evaluation = run.evaluate()

@@ -1,0 +1,9 @@
+"""The use of trained models: raw rows in, answers and scores out. It needs a run folder and none of its records."""
+
+from .answers import Answers
+from .evaluating import Evaluation, Part
+from .predictor import Predictor, ready
+from .saved import SavedRun, open_run
+from .usable import GLOBAL, Usable, check_client
+
+__all__ = ["GLOBAL", "Answers", "Evaluation", "Part", "Predictor", "SavedRun", "Usable", "check_client", "open_run", "ready"]
