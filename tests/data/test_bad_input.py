@@ -32,17 +32,18 @@ CSV = {  # files, config, what the line says
     ),
     "infinite": ({"b": "age,size,label\n1,inf,0\n"}, {}, ("'b'", "line 2", "'size'", "finite")),
     "infinite with a range": ({"b": "age,size,label\n1,-inf,0\n"}, {"ranges": {"*": (0, 1)}}, ("'b'", "'size'", "finite")),
-    "too large": ({"b": "age,size,label\n1,1e60,0\n"}, {}, ("'b'", "'size'", "data.ranges.size")),
+    "no rule for a column": ({}, {"ranges": {"age": (0, 1)}}, ("feature columns = 'size'", "ranges = { size = [")),
+    "range too wide": ({}, {"ranges": {"*": (-1e308, 1e308)}}, ('data.ranges."*"', "difference finite")),
     "grouped digits": ({"b": "age,size,label\n1,1_000,0\n"}, {}, ("'b'", "'size'", "1_000")),
     "text not listed": (
         {"b": "age,size,label\n1,XL,0\n", "a": "age,size,label\n1,S,0\n"},
-        {"categories": {"size": ("S", "M")}},
+        {"categories": {"size": ("S", "M")}, "ranges": {"age": (0, 1)}},
         ("'b'", "line 2", "'size'", "'XL'", "data.categories.size"),
     ),
     "missing text": (
         {"a": "age,size,label\n1,,0\n"},
         {"categories": {"size": ("S",)}, "missing": {"*": 0}},
-        ("'a'", "'size'", "add it to the list"),
+        ("'a'", "'size'", "missing value", "data.categories.size", "data.missing.size"),
     ),
     "label too large": ({"b": "age,size,label\n1,2,2\n"}, {}, ("'b'", "'label'", "0 to 1", "data.classes")),
     "label between": ({"b": "age,size,label\n1,2,0.5\n"}, {}, ("'b'", "'label'", "0.5")),
@@ -91,7 +92,7 @@ CSV = {  # files, config, what the line says
     "column without a name": ({"b": ",age,size,label\n0,1,2,0\n"}, {}, ("b.csv line 1", "column 1", "name the column")),
     "column twice": ({"b": "age,age,label\n0,1,0\n"}, {}, ("b.csv line 1", "'age'", "rename")),
     "quote left open": ({"b": 'age,size,label\n1,"2,0\n'}, {}, ("b.csv", "quotes")),
-    "semicolons": ({"a": "age;size;label\n1;2;0\n"}, {}, ("data.label", "a.csv", "commas")),
+    "semicolons": ({"a": "age;size;label\n1;2;0\n"}, {}, ("a.csv line 1", "semicolons", 'data.separator = ";"')),
     "empty client": ({"b": "age,size,label\n"}, {}, ("'b'", "at least 1")),
     "classes not given": ({}, {"classes": 0}, ("data.classes = 0", "public", "data.label_values")),
     "one class": ({}, {"classes": 1}, ("data.classes = 1", "regression")),
@@ -115,27 +116,33 @@ CSV = {  # files, config, what the line says
 def test_csv(tmp_path, files, changed, says):
     for name, text in ({"a": GOOD} | files).items():
         (tmp_path / f"{name}.csv").write_text(text)
-    line = refusal(DataConfig(**({"source": "csv", "path": str(tmp_path), "classes": 2} | changed)))
+    public = {"source": "csv", "path": str(tmp_path), "classes": 2, "ranges": {"*": (0, 100)}}
+    line = refusal(DataConfig(**(public | changed)))
     for part in says:
         assert part in line
 
 
 def test_one_csv_for_all(tmp_path):
     file = tmp_path / "all.csv"
+    public = {"source": "csv", "path": str(file), "classes": 2, "ranges": {"*": (0, 9)}}
     file.write_text("who,x,label\nnorth,1,0\n,2,1\n")
-    line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
+    line = refusal(DataConfig(**public, client_column="who"))
     assert line == "all.csv line 3, column 'who' = '' must name a client; fill in the name of the client"
     file.write_text("who,x,label\nnorth,1,0\nsouth,?,1\n")
-    line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
+    line = refusal(DataConfig(**public, client_column="who"))
     assert line.startswith("client 'south', all.csv line 3, column 'x' = '?' is a missing value; ")
     file.write_text("who,x,label\nnorth/east,1,0\n")
-    assert "'north/east'" in refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="who"))
-    assert "is also the label" in refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="label"))
-    line = refusal(DataConfig(source="csv", path=str(file), classes=2, client_column="site"))
+    assert "'north/east'" in refusal(DataConfig(**public, client_column="who"))
+    assert "is also the label" in refusal(DataConfig(**public, client_column="label"))
+    line = refusal(DataConfig(**public, client_column="site"))
     assert line.startswith("data.client_column = 'site' is not a column of all.csv; there are 'who'")
-    line = refusal(DataConfig(source="csv", path=str(file), classes=2, columns=("x",), clients=2, partition="iid"))
+    line = refusal(
+        DataConfig(
+            source="csv", path=str(file), classes=2, ranges={"*": (0, 9)}, columns=("x",), clients=2, partition="iid"
+        )
+    )
     assert line == "data.clients = 2 must be at most the number of records, 1; use fewer clients or shards"
-    line = refusal(DataConfig(source="csv", path=str(file), classes=2, columns=("x",), partition="column"))
+    line = refusal(DataConfig(**public, columns=("x",), partition="column"))
     assert line.startswith("data.partition = column needs a column")
 
 

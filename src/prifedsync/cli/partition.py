@@ -29,7 +29,7 @@ def partition(
     from ..report.partition import Bar, draw
     from ..terminal import print_partition
 
-    found = census(load_records(config.data, config.seed), config.data.label_values)
+    found = census(load_records(config.data, config.seed), tuple(map(str, config.data.label_values)))
     if out is not None:
         bars = [Bar(client.name, client.train, client.labels) for client in found.clients]
         shared = f", one and the same with up to {found.copies} clients" if found.copies > 1 else ""

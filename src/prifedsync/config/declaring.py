@@ -96,9 +96,14 @@ def arms(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
+def is_free(hint: Any) -> bool:
+    """Whether a text may be anything. Beside words to choose from, it names a function."""
+    return not any(get_origin(arm) is Literal for arm in arms(hint))
+
+
 def allowed(hint: Any, of: Declared) -> str:
     """What a value may be, in words."""
-    return alternatives([text for arm in arms(hint) for text in _allowed_by(arm, of, arm is hint)])
+    return alternatives([text for arm in arms(hint) for text in _allowed_by(arm, of, is_free(hint))])
 
 
 def alternatives(texts: Sequence[str]) -> str:
@@ -106,7 +111,7 @@ def alternatives(texts: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
-def _allowed_by(arm: Any, of: Declared, alone: bool) -> list[str]:
+def _allowed_by(arm: Any, of: Declared, free: bool) -> list[str]:
     kind = cast(Any, get_origin(arm) or arm)
     inner = get_args(arm)
     if kind is Literal:
@@ -114,7 +119,7 @@ def _allowed_by(arm: Any, of: Declared, alone: bool) -> list[str]:
     if kind is tuple:
         return [f"a {'list' if inner[-1] is ... else 'pair'}, each item {allowed(inner[0], of)}"]
     if kind is str:
-        return ["text" if alone else '"module:function"']
+        return ["text" if free else '"module:function"']
     if kind is NoneType:
         return []
     names = {int: f"a whole number{of.bounds}", float: f"a number{of.bounds}", bool: "true or false", Mapping: "a table"}

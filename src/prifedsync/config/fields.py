@@ -19,6 +19,7 @@ Optimiser = Literal["sgd", "momentum", "adam", "adagrad", "rmsprop"] | str
 Metric = Literal["auto", "accuracy", "auc", "f1", "rmse"] | str
 Sampling = Literal["poisson", "fixed"]
 Batch = int | Literal["full"]
+Value = int | float | str  # of a category or label; without a Literal beside it, any text passes
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Compared = Literal["alone", "non-private"]
@@ -58,17 +59,21 @@ class DataConfig:
     client_column: str = field("", "name of the column that names the client, if one file holds all clients")
     task: Literal["classes", "binary", "regression"] = field("classes", "type of the prediction task")
     classes: int = field(0, "number of classes (public); 0 takes it from the embedded data set", 0, 10**9)
-    label_values: tuple[str, ...] = field((), "public label values in order, if they are not 0, 1, 2, …")
+    label_values: tuple[Value, ...] = field((), "public label values in order, if they are not 0, 1, 2, …")
     columns: tuple[str, ...] = field((), "input columns; [] uses all except the label and the client column")
     ranges: Mapping[str, tuple[float, float]] = field(
         dict, "public range of a column: values are clamped to it and scaled to [−1, 1]; '*' stands for all columns"
     )
-    missing: Mapping[str, float] = field(
-        dict, "public constant that replaces missing values of a column; '*' stands for all columns"
+    missing: Mapping[str, Value] = field(
+        dict,
+        "public constant that replaces missing values of a column, or the one of its categories that stands for them; "
+        "'*' stands for all columns of numbers",
     )
-    categories: Mapping[str, tuple[str, ...]] = field(
-        dict, "public values of a text column; each value becomes one 0/1 input"
+    categories: Mapping[str, tuple[Value, ...]] = field(
+        dict, "public values of a column, texts or numbers; each value becomes one 0/1 input; 1 and 1.0 are the same value"
     )
+    separator: Literal[",", ";", "tab"] = field(",", "what separates the columns of a CSV file")
+    decimal: Literal[".", ","] = field(".", "decimal mark of the numbers in a CSV file")
 
 
 @dataclass(frozen=True, kw_only=True)

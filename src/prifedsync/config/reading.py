@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin
 
 from ..values import BadValue
-from .declaring import Declared, allowed, arms, declared, hints, keys_of, open_name
+from .declaring import Declared, allowed, arms, declared, hints, is_free, keys_of, open_name
 from .toml import joined, toml
 
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
@@ -45,7 +45,7 @@ def values(part: type, given: Mapping[str, Any], name: str, whole: type) -> dict
 def read(hint: Any, value: Any, name: str, of: Declared, whole: type | None = None) -> Any:
     """The value as its type hint and bounds want it, or a refusal."""
     for arm in arms(hint):
-        taken = _read_as(arm, value, name, of, whole, alone=arm is hint)
+        taken = _read_as(arm, value, name, of, whole, free=is_free(hint))
         if taken is not REFUSED:
             return taken
     words = [word for arm in arms(hint) if get_origin(arm) is Literal for word in get_args(arm)]
@@ -54,8 +54,8 @@ def read(hint: Any, value: Any, name: str, of: Declared, whole: type | None = No
     raise BadValue(name, toml(value), f"must be {allowed(hint, of)}", remedy)
 
 
-def _read_as(arm: Any, value: Any, name: str, of: Declared, whole: type | None, alone: bool) -> Any:
-    """The value as one type, or REFUSED. Text is a free choice where it is the only type, otherwise it names a function."""
+def _read_as(arm: Any, value: Any, name: str, of: Declared, whole: type | None, free: bool) -> Any:
+    """The value as one type, or REFUSED. A text that is not free names a function."""
     kind = cast(Any, get_origin(arm) or arm)
     inner = get_args(arm)
     if hints(kind) and isinstance(value, (Mapping, kind)):
@@ -66,7 +66,7 @@ def _read_as(arm: Any, value: Any, name: str, of: Declared, whole: type | None, 
         return tuple(read(inner[0], item, name, of, whole) for item in value)
     if kind in (int, float) and isinstance(value, Integral if kind is int else Real) and of.allows(value):
         return kind(value)
-    if kind is str and isinstance(value, str) and (alone or FUNCTION.fullmatch(value)):
+    if kind is str and isinstance(value, str) and (free or FUNCTION.fullmatch(value)):
         return value
     fits = value in inner if kind is Literal else kind in (bool, NoneType) and isinstance(value, kind)
     return value if fits else REFUSED

@@ -7,4 +7,16 @@ from .given import given
 from .preprocessing import Preprocessing
 from .sources import load
 
-__all__ = ["ArrayEncoding", "Client", "Description", "Encoding", "Federation", "Preprocessing", "Records", "Task", "check", "given", "load"]
+__all__ = [
+    "ArrayEncoding",
+    "Client",
+    "Description",
+    "Encoding",
+    "Federation",
+    "Preprocessing",
+    "Records",
+    "Task",
+    "check",
+    "given",
+    "load",
+]

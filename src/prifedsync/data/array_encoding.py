@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..values import number
 from .scale import EVERY, constant_of, range_of, scaled
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class ArrayEncoding:
         return ArrayEncoding(missing=constant_of(config.missing, EVERY), span=range_of(config.ranges, EVERY))
 
     def filled(self, x: np.ndarray) -> np.ndarray:
-        """The raw values [n, …] as floats, or as whole numbers if they are tokens. NaN is replaced if there is a constant."""
+        """The raw values [n, …] as floats, with NaN replaced if there is a constant; tokens as whole numbers."""
         if self.tokens:
             return x.astype(np.int64)
         values = x.astype(np.float64 if x.dtype.itemsize > 4 or self.span else np.float32)
@@ -62,9 +64,16 @@ class ArrayEncoding:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ArrayEncoding:
-        span = data["span"]
-        lists = {"span": None if span is None else tuple(span), "mean": tuple(data["mean"]), "std": tuple(data["std"])}
-        return ArrayEncoding(**{**data, **lists})
+        """The rules that `as_json` wrote."""
+        missing = data["missing"]
+        return ArrayEncoding(
+            tokens=data["tokens"] is True,
+            missing=None if missing is None else number("missing", missing, -math.inf),
+            span=None if data["span"] is None else range_of({EVERY: tuple(data["span"])}, EVERY),
+            divisor=number("divisor", data["divisor"], 0, ends="(]"),
+            mean=tuple(number("mean", value, -math.inf) for value in data["mean"]),
+            std=tuple(number("std", value, 0, ends="(]") for value in data["std"]),
+        )
 
 
 def _by_channel(numbers: tuple[float, ...]) -> np.ndarray:

@@ -111,6 +111,7 @@ def records(config: DataConfig, x: np.ndarray, y: np.ndarray, task: Task, who: s
     """Records and labels from arrays. Whole numbers are tokens, unless the config has a range for them."""
     _check_settings(config, task)
     paired(who, x, y)
+    label = labels.Label.of(config, task)
     values = torch.from_numpy(_values(config, x, who))
 
     def place(i: int) -> str:
@@ -119,11 +120,11 @@ def records(config: DataConfig, x: np.ndarray, y: np.ndarray, task: Task, who: s
     if config.label_values or y.dtype.kind in "US":
         decoded = np.char.decode(y, "utf-8", "replace") if y.dtype.kind == "S" else y
         texts = [str(text).strip() for text in decoded.tolist()]
-        return Records(values, labels.from_texts(texts, task, config, place))
+        return Records(values, label.from_texts(texts, place))
     if y.dtype.kind not in "biuf":
         remedy = "convert the labels to numbers or texts"
         raise BadValue(f"{who}, y", y.dtype, "must hold numbers or texts", remedy)
-    return Records(values, labels.from_numbers(y.astype(np.float64), task, config, place))
+    return Records(values, label.from_numbers(y.astype(np.float64), place))
 
 
 def _values(config: DataConfig, x: np.ndarray, who: str) -> np.ndarray:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from ..values import BadValue
+from .array_encoding import ArrayEncoding
+from .encoding import Encoding, Ranged
 from .federation import Records, Task
-from .scale import scaled
+from .labels import Label
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -50,6 +51,13 @@ BREAST_CANCER_RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+DIGITS = ArrayEncoding(divisor=16)  # white, by the description of the data set
+BREAST_CANCER = Encoding(
+    tuple(Ranged(name, span) for name, span in BREAST_CANCER_RANGES.items()), Label("target", Task("binary", 2))
+)
+ENCODINGS: dict[str, Encoding | ArrayEncoding] = {"digits": DIGITS, "breast-cancer": BREAST_CANCER}
+
+
 def digits() -> tuple[Records, Task]:
     """1,797 handwritten digits as images of shape (1, 8, 8) in [0, 1], ten classes."""
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # slow, and not always needed
@@ -67,9 +75,9 @@ def breast_cancer() -> tuple[Records, Task]:
     if bunch.feature_names.tolist() != list(BREAST_CANCER_RANGES):
         rule = "does not have the expected columns"
         raise BadValue("data.source", "breast-cancer", rule, "use scikit-learn 1.5 or later")
-    columns = [scaled(bunch.data[:, i], span) for i, span in enumerate(BREAST_CANCER_RANGES.values())]
-    x = torch.from_numpy(np.stack(columns, axis=1)).to(torch.float32)
-    return Records(x, torch.from_numpy(bunch.target).to(torch.float32)), Task("binary", 2)
+    table = dict(zip(BREAST_CANCER.names, bunch.data.T.tolist(), strict=True))
+    x = torch.from_numpy(BREAST_CANCER.encode(table).checked())
+    return Records(x, torch.from_numpy(bunch.target).to(torch.float32)), BREAST_CANCER.label.task
 
 
 EMBEDDED = {"digits": digits, "breast-cancer": breast_cancer}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 
 from ..values import BadValue, whole
+
+if TYPE_CHECKING:
+    from .array_encoding import ArrayEncoding
+    from .encoding import Encoding
 
 Kind = Literal["classes", "binary", "regression"]
 LONGEST_NAME = 200  # bytes: names become file names
@@ -111,6 +115,8 @@ class Federation:
     clients: tuple[Client, ...]
     task: Task
     copies: int = 1  # how many clients may hold the same record; it leaks through each of them
+    encoding: Encoding | ArrayEncoding | None = None  # the public rules that the records were made by; None: by nothing
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # client → for its owner alone: never written
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from ..values import BadValue
 from .federation import Task
-from .scale import range_of, scaled
-from .text import as_number, is_missing
+from .scale import range_of, scaled, unscaled
+from .text import Cell, as_number, category, is_missing
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -25,7 +26,7 @@ Place = Callable[[int], str]  # where the label of record i is, in words
 def task(config: DataConfig) -> Task:
     """The task that the config sets."""
     listed = config.label_values
-    if len(set(listed)) < len(listed):
+    if len({category(value) for value in listed}) < len(listed):
         rule = "must not list a label twice"
         raise BadValue("data.label_values", list(listed), rule, "list each label once")
     if config.task == "regression":
@@ -69,53 +70,102 @@ def _classes(config: DataConfig) -> Task:
     return Task("classes", classes)
 
 
-def from_texts(texts: Sequence[str], kind: Task, config: DataConfig, place: Place) -> Tensor:
-    """Labels from texts: positions in `data.label_values` if the config lists them, otherwise numbers."""
-    if config.label_values:
-        listed = {text: number for number, text in enumerate(config.label_values)}
+@dataclass(frozen=True)
+class Label:
+    """The public rules of a label.
+
+    name    the column's name.
+    task    what is predicted.
+    values  the texts of the classes in order; empty if they are the numbers 0, 1, 2, …
+    span    regression: the public range that is scaled to [−1, 1]; None if the label stays as it is.
+    """
+
+    name: str
+    task: Task
+    values: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, config: DataConfig, kind: Task) -> Label:
+        """The label that the config describes."""
+        ranged = kind.kind == "regression" and config.label in config.ranges  # "*" applies to features only
+        span = range_of(config.ranges, config.label) if ranged else None
+        return cls(config.label, kind, tuple(map(str, config.label_values)), span)
+
+    def as_json(self) -> dict[str, Any]:
+        """The rules as JSON, from which `from_json` makes the same label."""
+        span = None if self.span is None else list(self.span)
+        task = {"task": self.task.kind, "classes": self.task.classes}
+        return {"name": self.name, **task, "values": list(self.values), "range": span}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Label:
+        """The label that `as_json` wrote."""
+        task = Task(said["task"], said["classes"])
+        span = None if said["range"] is None else range_of({said["name"]: tuple(said["range"])}, said["name"])
+        values = tuple(map(str, said["values"]))
+        if values and len(values) != task.classes:
+            raise BadValue("label values", list(values), f"must be {task.classes}, one for each class")
+        return cls(str(said["name"]), task, values, span)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each class, in order. A regression has none."""
+        return self.values or tuple(map(str, range(self.task.classes)))
+
+    def in_its_unit(self, predictions: np.ndarray) -> np.ndarray:
+        """Predictions of a regression as numbers in the label's own unit."""
+        return predictions if self.span is None else unscaled(predictions, self.span)
+
+    def from_texts(self, texts: Sequence[Cell], place: Place, decimal: str = ".") -> Tensor:
+        """Labels from texts: positions among the listed values if there are any, otherwise numbers."""
+        if self.values:
+            return self._listed(texts, place, decimal)
+        values = np.empty(len(texts))
         for i, text in enumerate(texts):
-            if text not in listed:
-                rule = f"must be one of data.label_values = {', '.join(config.label_values)}"
-                remedy = "correct the label, or add it to the list"
-                raise BadValue(place(i), repr(text), rule, remedy)
-        return torch.tensor([listed[text] for text in texts], dtype=kind.label_dtype)
-    values = np.empty(len(texts))
-    for i, text in enumerate(texts):
-        if is_missing(text):
-            remedy = "add the label, or leave the record out"
-            raise BadValue(place(i), repr(text), "is a missing label", remedy)
-        parsed = as_number(text)
-        if parsed is None:
-            regression = kind.kind == "regression"
-            remedy = "correct it" if regression else "correct it, or list the labels as texts in data.label_values"
-            raise BadValue(place(i), repr(text), "must be a number", remedy)
-        values[i] = parsed
-    return from_numbers(values, kind, config, place)
+            if is_missing(text):
+                remedy = "add the label, or leave the record out"
+                raise BadValue(place(i), repr(text), "is a missing label", remedy)
+            parsed = as_number(text, decimal)
+            if parsed is None:
+                regression = self.task.kind == "regression"
+                remedy = "correct it" if regression else "correct it, or list the labels as texts in data.label_values"
+                raise BadValue(place(i), repr(text), "must be a number", remedy)
+            values[i] = parsed
+        return self.from_numbers(values, place)
 
+    def _listed(self, texts: Sequence[Cell], place: Place, decimal: str) -> Tensor:
+        position = {category(value): number for number, value in enumerate(self.values)}
+        found = [position.get(category(text, decimal)) for text in texts]
+        if None in found:
+            at = found.index(None)
+            rule = f"must be one of data.label_values = {', '.join(self.values)}"
+            remedy = "correct the label, or add it to the list"
+            raise BadValue(place(at), repr(texts[at]), rule, remedy)
+        return torch.tensor(found, dtype=self.task.label_dtype)
 
-def from_numbers(values: np.ndarray, kind: Task, config: DataConfig, place: Place) -> Tensor:
-    """Labels from numbers: classes from 0, or numbers to predict, scaled by the label's public range if it has one."""
-    finite = np.isfinite(values)
-    if not finite.all():
-        at = int(np.argmin(finite))
-        remedy = "replace it, or leave the record out"
-        raise BadValue(place(at), values[at], "must be finite", remedy)
-    if kind.kind == "regression":
-        if config.label in config.ranges:  # "*" applies to features only
-            span = range_of(config.ranges, config.label)
-            assert span is not None
-            values = scaled(values.astype(np.float64), span)
-        with np.errstate(over="ignore"):
-            single = values.astype(np.float32)
+    def from_numbers(self, values: np.ndarray, place: Place) -> Tensor:
+        """Labels from numbers: classes from 0, or numbers to predict, scaled by the label's public range if it has one."""
+        finite = np.isfinite(values)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            remedy = "replace it, or leave the record out"
+            raise BadValue(place(at), values[at], "must be finite", remedy)
+        if self.task.kind == "regression":
+            return self._targets(values, place)
+        wrong = (values < 0) | (values >= self.task.classes) | (values != np.floor(values))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            rule = f"must be a class from 0 to {self.task.classes - 1}"
+            remedy = "correct it, set data.classes, or list data.label_values"
+            raise BadValue(place(at), f"{values[at]:g}", rule, remedy)
+        return torch.from_numpy(values.astype(np.int64)).to(self.task.label_dtype)
+
+    def _targets(self, values: np.ndarray, place: Place) -> Tensor:
+        with np.errstate(over="ignore"):  # an overflow is refused below
+            single = (values if self.span is None else scaled(values, self.span)).astype(np.float32)
         if not np.isfinite(single).all():
             at = int(np.argmin(np.isfinite(single)))
             remedy = "set a range for the label in data.ranges"
             raise BadValue(place(at), values[at], "does not fit a 32-bit float", remedy)
         return torch.from_numpy(single)
-    wrong = (values < 0) | (values >= kind.classes) | (values != np.floor(values))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        rule = f"must be a class from 0 to {kind.classes - 1}"
-        remedy = "correct it, set data.classes, or list data.label_values"
-        raise BadValue(place(at), f"{values[at]:g}", rule, remedy)
-    return torch.from_numpy(values.astype(np.int64)).to(kind.label_dtype)

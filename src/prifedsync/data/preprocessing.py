@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..values import BadValue, whole
 from .array_encoding import ArrayEncoding
-from .encoding import Encoding
+from .encoding import Encoding, Ranged
 from .federation import Federation
 from .labels import Label
+from .scale import constant_of, range_of
 
 if TYPE_CHECKING:
     from ..config import DataConfig
 
 SCHEMA_VERSION = 1
+SEPARATORS = (",", ";", "\t")  # of the columns of a file
 MOST_VALUES = 10**8  # of one record; a folder may come from somebody else
 
 
@@ -58,15 +60,21 @@ class Preprocessing:
     def as_json(self) -> dict[str, Any]:
         """All rules as JSON, from which `from_json` makes the same value."""
         kind = "table" if isinstance(self.encoding, Encoding) else "arrays"
-        said = {"schema_version": SCHEMA_VERSION, "kind": kind, "shape": list(self.shape)}
-        return said | {"label": self.label.as_json()} | self.encoding.as_json()
+        said = {"schema_version": SCHEMA_VERSION, "kind": kind, "shape": list(self.shape), "label": self.label.as_json()}
+        rules = self.encoding.as_json()
+        return said | (rules if kind == "table" else {"values": rules})
 
     @staticmethod
     def from_json(said: Mapping[str, Any]) -> Preprocessing:
         if said["schema_version"] != SCHEMA_VERSION:
             rule = f"must be {SCHEMA_VERSION}, the version that this program reads"
             raise BadValue("schema_version", said["schema_version"], rule, "read it with the program that wrote it")
-        encoding = Encoding.from_json(said) if said["kind"] == "table" else ArrayEncoding.from_json(said)
+        encoding: Encoding | ArrayEncoding
+        if said["kind"] == "table":
+            encoding = Encoding.from_json(said)
+            _check_table(encoding)
+        else:
+            encoding = ArrayEncoding.from_json(said["values"])
         shape = tuple(whole("shape", side, 1, MOST_VALUES) for side in said["shape"])
         if math.prod(shape) > MOST_VALUES:
             raise BadValue("shape", list(shape), f"must have at most {MOST_VALUES} values")
@@ -76,11 +84,25 @@ class Preprocessing:
 
     @staticmethod
     def read(path: Path) -> Preprocessing:
-        """The rules in a file."""
+        """The rules in a file. It may come from somebody else, so that every value is checked."""
         remedy = "restore the file from a copy"
         try:
-            return Preprocessing.from_json(json.loads(path.read_bytes()))
+            return Preprocessing.from_json(json.loads(path.read_bytes(), parse_constant=_not_json))
         except BadValue as bad:
             raise BadValue("preprocessing", path, f"cannot be read: {bad}", remedy) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadValue("preprocessing", path, f"cannot be read: {error!r}", remedy) from None
+
+
+def _check_table(encoding: Encoding) -> None:
+    """Refuse rules that no config could have set."""
+    for column in encoding.columns:
+        if isinstance(column, Ranged):
+            range_of({column.name: column.span}, column.name)
+            constant_of({} if column.missing is None else {column.name: column.missing}, column.name)
+    if encoding.separator not in SEPARATORS or encoding.decimal not in (".", ","):
+        raise BadValue("separator, decimal", (encoding.separator, encoding.decimal), "are not those of a table")
+
+
+def _not_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -24,8 +24,8 @@ def range_of(ranges: Mapping[str, tuple[float, float]], column: str) -> tuple[fl
     if name not in ranges:
         return None
     low, high = ranges[name]
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        rule = "must be two finite numbers, the lower one first"
+    if not (low < high and math.isfinite(high - low)):  # two finite ends may be further apart than any finite number
+        rule = "must be two finite numbers, the lower one first, and their difference finite"
         raise BadValue(key("ranges", name), [low, high], rule, "write [lowest, highest]")
     return float(low), float(high)
 
@@ -36,12 +36,19 @@ def scaled(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
     return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
 
 
-def constant_of(missing: Mapping[str, float], column: str) -> float | None:
+def unscaled(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
+    """Scaled values in the unit of their range: what `scaled` did, undone. Values beyond ±1 lie outside the range."""
+    low, high = span
+    return low + (values.astype(np.float64) + 1) / 2 * (high - low)
+
+
+def constant_of(missing: Mapping[str, float | str], column: str) -> float | None:
     """The public constant that replaces missing values of the column; None if the config has none."""
     name = column if column in missing else EVERY
     if name not in missing:
         return None
-    if not math.isfinite(missing[name]):
-        remedy = "choose a number inside the column's range"
-        raise BadValue(key("missing", name), missing[name], "must be a finite number", remedy)
-    return float(missing[name])
+    constant = missing[name]
+    if isinstance(constant, str) or not math.isfinite(constant):
+        remedy = "choose a number inside the column's range; a text is for a column with data.categories"
+        raise BadValue(key("missing", name), constant, "must be a finite number", remedy)
+    return float(constant)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ..values import BadValue
 from . import images, labels
 from .arrays import from_npz
-from .embedded import EMBEDDED, embedded
+from .embedded import EMBEDDED, ENCODINGS, embedded
 from .federation import Federation, check
 from .given import from_function
 from .images import IMAGES
@@ -23,7 +24,7 @@ def load(config: DataConfig, seed: int) -> Federation:
     """The checked federation that the config describes. `seed` decides how records are split, and nothing else."""
     if config.source in EMBEDDED:
         records, task = embedded(config)
-        return check(divided(config, records, task, seed))
+        return check(replace(divided(config, records, task, seed), encoding=ENCODINGS[config.source]))
     if config.source in IMAGES:
         return check(images.load(config, seed))
     if config.source == "csv":

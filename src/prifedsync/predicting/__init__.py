@@ -6,4 +6,15 @@ from .predictor import Predictor, ready
 from .saved import SavedRun, open_run
 from .usable import GLOBAL, Usable, check_client
 
-__all__ = ["GLOBAL", "Answers", "Evaluation", "Part", "Predictor", "SavedRun", "Usable", "check_client", "open_run", "ready"]
+__all__ = [
+    "GLOBAL",
+    "Answers",
+    "Evaluation",
+    "Part",
+    "Predictor",
+    "SavedRun",
+    "Usable",
+    "check_client",
+    "open_run",
+    "ready",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +92,7 @@ class Answers:
         writer.writerows(self._lines(len(classes)))
         return text.getvalue()
 
-    def _lines(self, classes: int) -> Iterator[list[object]]:
+    def _lines(self, classes: int) -> Iterator[Sequence[object]]:
         shares = np.empty((len(self), 0)) if self.probabilities is None else self.probabilities
         for row, (prediction, each) in enumerate(zip(self.predictions, shares.tolist(), strict=True)):
             reason = self.refused.get(row)

@@ -20,6 +20,7 @@ from .rows import Given, encoded
 if TYPE_CHECKING:
     from ..config import Config
 
+SAME_MODULE = "give the module that the run was trained with"
 TOGETHER = 1024  # records that a model answers at once
 
 
@@ -47,11 +48,11 @@ class Predictor:
                 pieces = [self.module(piece) for piece in (x.to(dtype) if x.is_floating_point() else x).split(TOGETHER)]
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             rule = f"fails on these records: {one_line(error)}"
-            raise BadValue("model", type(self.module).__name__, rule, "give the module that the run was trained with") from error
+            raise BadValue("model", type(self.module).__name__, rule, SAME_MODULE) from error
         outputs: Tensor = torch.cat(pieces)
         if outputs.numel() != len(x) * count:
             rule = f"must answer {count} numbers for each record, and answers a shape of {tuple(outputs.shape[1:])}"
-            raise BadValue("model", type(self.module).__name__, rule, "give the module that the run was trained with")
+            raise BadValue("model", type(self.module).__name__, rule, SAME_MODULE)
         return outputs.reshape(len(x), count)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from ..data import ArrayEncoding, Encoding, Preprocessing
 from ..data.arrays import read as read_npz
-from ..data.table import read as read_csv
+from ..data.near import meant
+from ..data.sheet import read as read_csv
 from ..data.text import as_number, is_missing
 from ..values import BadValue
 
@@ -78,18 +78,17 @@ def check_columns(table: Table, names: Sequence[str]) -> None:
     lacking = [name for name in names if name not in table.columns]
     if not lacking:
         return
-    folded = {name.strip().casefold(): name for name in table.columns}
-    near = folded.get(lacking[0].casefold()) or next(iter(get_close_matches(lacking[0], list(table.columns), 1)), None)
+    near = meant(lacking[0], list(table.columns))
     shown = ", ".join(map(repr, lacking[:MOST_NAMES])) + " …" * (len(lacking) > MOST_NAMES)
-    meant = f"rename {near!r} if that is {lacking[0]!r}, or add the column" if near else "add the column"
-    raise BadValue(f"{table.name}, missing columns", shown, "must be there: the model was trained with them", meant)
+    remedy = f"rename {near!r} if that is {lacking[0]!r}, or add the column" if near else "add the column"
+    raise BadValue(f"{table.name}, missing columns", shown, "must be there: the model was trained with them", remedy)
 
 
 # ---------------------------------------------------------------------- tables
 
 
 def table_of(given: Given, rules: Preprocessing) -> Table:
-    """Rows with named columns: a CSV file, a data frame, a mapping, or an array of raw values in the order of the columns."""
+    """Rows with named columns: a CSV file, a data frame, a mapping, or an array in the order of the columns."""
     if isinstance(given, (str, Path)):
         return _file(Path(given), rules)
     if hasattr(given, "columns") or isinstance(given, Mapping):
@@ -110,7 +109,9 @@ def _array_table(values: np.ndarray, columns: Sequence[str]) -> Table:
     if values.ndim != 2 or values.shape[1] != len(columns):
         rule = f"must be (n, {len(columns)}): the raw values of {', '.join(columns[:MOST_NAMES])}"
         rule += " …" * (len(columns) > MOST_NAMES)
-        raise BadValue("rows, shape of the array", values.shape, rule, "give a data frame, or values in the order of .columns")
+        raise BadValue(
+            "rows, shape of the array", values.shape, rule, "give a data frame, or values in the order of .columns"
+        )
     return Table("rows", {name: values[:, at].tolist() for at, name in enumerate(columns)}, _row)
 
 
@@ -157,7 +158,7 @@ def from_array(values: np.ndarray, rules: Preprocessing, place: Place | None = N
 
 def _accepted(x: np.ndarray, flat: np.ndarray, wrong: np.ndarray, wanted: str, place: Place) -> Accepted:
     """The records without the rows in which a value is wrong."""
-    keep = ~wrong.any(1)
+    keep = np.logical_not(wrong.any(axis=1))
     refused = {}
     for row in np.flatnonzero(~keep).tolist():
         at = int(np.argmax(wrong[row]))

@@ -197,9 +197,7 @@ def prepare(
     return prepared
 
 
-def _records(
-    config: Config, clients: Given | None
-) -> tuple[Federation | None, Description, Records, Preprocessing | None]:
+def _records(config: Config, clients: Given | None) -> tuple[Federation | None, Description, Records, Preprocessing | None]:
     """The federation and the rules of raw rows if it is held, what is public, and a few records to inspect a model with."""
     features = config.model.features
     if isinstance(clients, Description):
