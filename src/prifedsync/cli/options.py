@@ -38,7 +38,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a 
 UsedModel = Annotated[str, typer.Option(metavar="global|CLIENT", help="The released model, or a client's own.")]
 Code = Annotated[
     str | None,
-    typer.Option(metavar="MODULE:FUNCTION", help="Your function that makes the model, if the run was trained with one."),
+    typer.Option(metavar="MODULE:FUNCTION", help="Your function that makes the model, if the run had one."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 

@@ -57,4 +57,4 @@ def complain(reasons: Iterable[str], count: int) -> None:
 def warn_of(publishing: str, model: str) -> None:
     """Say on the error stream that a model must not be published, where that is so."""
     if publishing:
-        print(f"prifedsync: the model of {model} must not be published: {publishing}", file=sys.stderr)
+        print(f"prifedsync: model {model} must not be published: {publishing}", file=sys.stderr)

@@ -4,7 +4,7 @@ from .answers import Answers
 from .evaluating import Evaluation, Part
 from .predictor import Predictor, ready
 from .saved import SavedRun, open_run
-from .usable import GLOBAL, Usable, check_client
+from .usable import GLOBAL, Usable
 
 __all__ = [
     "GLOBAL",
@@ -14,7 +14,6 @@ __all__ = [
     "Predictor",
     "SavedRun",
     "Usable",
-    "check_client",
     "open_run",
     "ready",
 ]

@@ -21,6 +21,7 @@ from ..values import BadValue
 
 Given = Any  # the path of a file, a data frame, a mapping of column → values, or an array: whatever users have
 Place = Callable[[int, str], str]  # where the value of a row in a column is, in words
+AS_TRAINED = "correct the cell: the rules are those that the model was trained with"
 MOST_NAMES = 6  # columns that a refusal lists
 
 
@@ -68,9 +69,10 @@ def from_table(table: Table, encoding: Encoding) -> Accepted:
     found = encoding.encode(table.columns, table.place)
     keep = np.ones(len(found.x), dtype=bool)
     keep[list(found.refusals)] = False
+    refused = {row: BadValue(why.field, why.value, why.rule, AS_TRAINED) for row, why in found.refusals.items()}
     first = encoding.names[0]
     x = torch.from_numpy(found.x[keep])
-    return Accepted(x, np.flatnonzero(keep), len(keep), found.refusals, lambda row: table.place(row, first))
+    return Accepted(x, np.flatnonzero(keep), len(keep), refused, lambda row: table.place(row, first))
 
 
 def check_columns(table: Table, names: Sequence[str]) -> None:
@@ -163,7 +165,7 @@ def _accepted(x: np.ndarray, flat: np.ndarray, wrong: np.ndarray, wanted: str, p
     for row in np.flatnonzero(~keep).tolist():
         at = int(np.argmax(wrong[row]))
         rule = f"must be a {wanted} that fits 32 bits, and no constant replaces a missing value"
-        refused[row] = BadValue(place(row, f"x{at}"), flat[row, at], rule, "fill it in, or correct it")
+        refused[row] = BadValue(place(row, f"x{at}"), flat[row, at], rule, AS_TRAINED)
     return Accepted(torch.from_numpy(x[keep]), np.flatnonzero(keep), len(keep), refused, lambda row: place(row, "x0"))
 
 
