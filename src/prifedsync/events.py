@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .accounting.progress import WorstEpsilon
@@ -41,6 +41,18 @@ class Working:
     of: int
 
 
-Watch = Callable[[RoundDone | Working], None]
+@dataclass(frozen=True)
+class ForOwner:
+    """What only the owner of the records may be told: client → sentences. It depends on the records.
+
+    Whoever watches shows it to the owner, and neither writes it down nor sends it on.
+    """
+
+    notes: Mapping[str, tuple[str, ...]]
+
+
+Event = RoundDone | Working | ForOwner
+
+Watch = Callable[[Event], None]
 
 Until = Callable[[RoundDone], bool]

@@ -30,7 +30,7 @@ class DataConfig:
     """The records: where they come from, how they are split, and what is public about them."""
 
     source: Source = field("digits", "data set, file format or function that the records come from")
-    path: str = field("", "file or folder of the data; a relative path starts at the working directory")
+    path: str = field("", "file or folder of the data; a relative path starts at the folder of the config file")
     clients: int = field(10, "number of clients that an undivided data set is split into", 1)
     partition: Partition = field(
         "shards",

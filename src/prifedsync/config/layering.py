@@ -21,6 +21,7 @@ from .toml import toml
 PRESETS = resources.files(__package__.rpartition(".")[0]) / "presets"
 DEFAULT_PRESET = "digits"
 DEEPEST = 20  # levels of tables and lists in a config; four are in use
+FILE_FUNCTION = re.compile(r".+\.py:\w+")  # "folder/file.py:function"
 OF_EVERY_RULE = frozenset(each.name for each in fields(RuleConfig) if not declared(each).is_open)
 
 _PART = r""""(?:[^"\\]|\\.)*"|'[^']*'|[^."'=]+"""  # of a dotted key; more lenient than TOML, since a shell eats quotes
@@ -98,11 +99,35 @@ def layers_of(source: str | Path) -> list[dict[str, Any]]:
         near = get_close_matches(name, known, 1, 0)[0]
         rule = "is neither a preset nor a .toml file"
         raise BadValue("preset", name, rule, f"did you mean {near}? The presets are {', '.join(known)}")
-    values = _file_values(name, PRESETS / f"{name}.toml" if name in known else Path(source))
+    if name in known:
+        values = _file_values(name, PRESETS / f"{name}.toml")
+    else:
+        values = located(_file_values(name, Path(source)), Path(source).parent)
     below = values.pop("preset", None)
     if below is not None and below not in known:
         raise BadValue("preset", toml(below), "is not a preset", f"the presets are {', '.join(known)}")
     return [*(layers_of(below) if below else []), values]
+
+
+def located(layer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The layer with its relative paths starting at `folder`: those of the data, and of functions in files."""
+    found = {name: _located(value, folder) for name, value in layer.items() if name != "data"}
+    if "data" not in layer:
+        return found
+    data = layer["data"]
+    if not isinstance(data, Mapping):  # refused later, by its name
+        return {**found, "data": data}
+    source = {"source": _located(data["source"], folder)} if "source" in data else {}
+    path = {"path": str(folder / data["path"])} if data.get("path") and isinstance(data["path"], str) else {}
+    return {**found, "data": {**data, **source, **path}}
+
+
+def _located(value: Any, folder: Path) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _located(item, folder) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_located(item, folder) for item in value]
+    return str(folder / value) if isinstance(value, str) and FILE_FUNCTION.fullmatch(value) else value
 
 
 def _file_values(name: str, file: Any) -> dict[str, Any]:

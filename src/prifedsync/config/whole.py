@@ -23,7 +23,18 @@ from .fields import (
     PrivacyConfig,
     RuleConfig,
 )
-from .layering import DEFAULT_PRESET, check_depth, layers_of, merged, nested, over, override, preset_names, without_seed
+from .layering import (
+    DEFAULT_PRESET,
+    check_depth,
+    layers_of,
+    located,
+    merged,
+    nested,
+    over,
+    override,
+    preset_names,
+    without_seed,
+)
 from .reading import values
 from .toml import toml
 from .writing import as_mapping, dotted
@@ -79,6 +90,10 @@ class Config:
         """A new config with that rule and these fields of its own; those of the rule before are dropped."""
         return replace(self, rule=replace(self.rule, name=name, own=own))
 
+    def located(self, folder: Path) -> Config:
+        """The same config with its relative paths starting at `folder`."""
+        return from_mapping(located(as_mapping(self), folder))
+
     def __repr__(self) -> str:
         """The fields that are not at their defaults, as in a TOML file."""
         lines = [f"{name} = {toml(value)}" for name, value in dotted(self).items() if value != _defaults().get(name)]
@@ -96,7 +111,10 @@ def _defaults() -> dict[str, Any]:
 def load(
     source: str | Path | None, overrides: Sequence[str] = (), data: str | Path | None = None, device: str | None = None
 ) -> Config:
-    """The config of a preset or TOML file (None: the default preset) under "key=value" overrides, data path and device."""
+    """The config of a preset or TOML file (None: the default preset) under "key=value" overrides, data path and device.
+
+    Relative paths in a file start at its folder; those in overrides, and the data path, at the working directory.
+    """
     given = [override(text, Config) for text in overrides]
     given += [{"data": {"path": str(data)}}] if data is not None else []
     given += [{"performance": {"device": device}}] if device is not None else []

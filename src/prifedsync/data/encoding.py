@@ -10,15 +10,17 @@ import numpy as np
 from torch import Tensor
 
 from ..values import BadValue
+from .cures import Cure, not_a_number
 from .federation import Task
 from .labels import Label
+from .near import meant
 from .scale import constant_of, key, range_of, scaled
 from .text import Cell, as_number, category, is_missing
 
 if TYPE_CHECKING:
     from ..config import DataConfig
 
-MOST_NAMED = 4  # columns that an example to paste names
+MOST_NAMED = 8  # columns or values that a message lists
 
 Refuse = Callable[[int, object, str, str], None]  # row, value, rule, remedy
 Place = Callable[[int, str], str]  # where the value of a row in a column is, in words
@@ -49,8 +51,7 @@ class Ranged:
                 continue
             value = as_number(cell, decimal)
             if value is None:
-                listing = f"list the values of a text column in {key('categories', self.name)}"
-                refuse(i, repr(cell), "must be a number", f"{listing}, or leave it out with data.columns")
+                refuse(i, repr(cell), *not_a_number(cell, self.name, decimal))
             elif not np.isfinite(value):
                 refuse(i, cell, "must be finite", "correct it, or leave the cell empty for a missing value")
             else:
@@ -85,7 +86,7 @@ class Listed:
         if not known or len(set(known)) < len(known):
             rule = "must list at least one value, and each once"
             raise BadValue(
-                key("categories", self.name), list(self.values), rule, "correct the list; 1 and 1.0 are the same"
+                key("categories", self.name), list(self.values), rule, "correct the list; 1 and 1.0 are the same value"
             )
         if self.missing is not None and category(self.missing) not in known:
             rule = f"must be one of {key('categories', self.name)} = {', '.join(self.values)}"
@@ -108,13 +109,18 @@ class Listed:
                 encoded[i, at] = 1
                 continue
             encoded[i] = np.nan
-            listed = key("categories", self.name)
-            if is_missing(cell):
-                remedy = f"fill it in, or add a value for it to {listed} and name it in {key('missing', self.name)}"
-                refuse(i, repr(cell), "is a missing value", remedy)
-            else:
-                refuse(i, repr(cell), f"must be one of {listed}", "correct it, or add it to the list")
+            refuse(i, repr(cell), *self._unlisted(cell))
         return encoded
+
+    def _unlisted(self, cell: Cell) -> Cure:
+        listed = key("categories", self.name)
+        if is_missing(cell):
+            remedy = f"fill it in, or add a value for it to {listed} and name it in {key('missing', self.name)}"
+            return "is a missing value", remedy
+        near = meant(str(cell), self.values)
+        shown = f"{', '.join(self.values[:MOST_NAMED])}{', …' if len(self.values) > MOST_NAMED else ''}"
+        remedy = f"{f'write {near!r}' if near else 'correct it'}, or add {cell!r} to the list"
+        return f"must be one of {listed} = {shown}", remedy
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """The inputs of the model: zeros and ones as they are."""

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from ..config import DataConfig
 
 
+HIDDEN = (".", "~$")  # also the lock files of LibreOffice and Excel, which lie beside an open table
+TABLES = {".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".tsv", ".parquet", ".feather", ".sav", ".dta", ".sas7bdat", ".gz"}
+MOST_NAMES = 4  # of files that a message lists
+
+
 def files(config: DataConfig, ending: str) -> dict[str, Path] | Path:
     """The file of each client by its name if `data.path` is a folder, otherwise the one file."""
     path = Path(config.path)
@@ -21,8 +26,9 @@ def files(config: DataConfig, ending: str) -> dict[str, Path] | Path:
         return path
     if not path.is_dir():
         raise BadValue("data.path", config.path, "does not exist", remedy)
-    visible = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-    of_kind = sorted(file for file in visible if file.suffix.lower() == ending)
+    visible = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(HIDDEN)]
+    of_kind = [file for file in visible if file.suffix.lower() == ending]
+    _check_others(config, visible, of_kind, ending)
     if not of_kind:
         raise BadValue("data.path", config.path, f"holds no {ending} file", remedy)
     if config.client_column:
@@ -36,6 +42,18 @@ def files(config: DataConfig, ending: str) -> dict[str, Path] | Path:
         remedy = "set data.client_column; one file per client needs no partition"
         raise BadValue("data.partition", "column", rule, remedy)
     return _by_client(of_kind)
+
+
+def _check_others(config: DataConfig, visible: list[Path], of_kind: list[Path], ending: str) -> None:
+    """Refuse tables of another format: a client would be left out without a word. One that was saved again is not read."""
+    read = {file.stem for file in of_kind}
+    others = [file.name for file in visible if file.suffix.lower() in TABLES and file.stem.removesuffix(".csv") not in read]
+    if others and ending == ".csv":
+        rule = (
+            f"holds {', '.join(others[:MOST_NAMES])}{' …' if len(others) > MOST_NAMES else ''}, and only CSV files are read"
+        )
+        remedy = 'save the table as "CSV UTF-8", or take the file away'
+        raise BadValue("data.path", config.path, rule, remedy)
 
 
 def _by_client(files: list[Path]) -> dict[str, Path]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..values import BadValue
+from .cures import Cure, badly_written
 from .federation import Task
 from .scale import range_of, scaled, unscaled
 from .text import Cell, as_number, category, is_missing
@@ -128,11 +129,14 @@ class Label:
                 raise BadValue(place(i), repr(text), "is a missing label", remedy)
             parsed = as_number(text, decimal)
             if parsed is None:
-                regression = self.task.kind == "regression"
-                remedy = "correct it" if regression else "correct it, or list the labels as texts in data.label_values"
-                raise BadValue(place(i), repr(text), "must be a number", remedy)
+                raise BadValue(place(i), repr(text), *self._not_a_number(text, decimal))
             values[i] = parsed
         return self.from_numbers(values, place)
+
+    def _not_a_number(self, text: Cell, decimal: str) -> Cure:
+        if self.task.kind == "regression":
+            return badly_written(text, decimal) or ("must be a number", "correct it, or leave the record out")
+        return "must be a number", "correct it, or list the labels as texts in data.label_values"
 
     def _listed(self, texts: Sequence[Cell], place: Place, decimal: str) -> Tensor:
         position = {category(value): number for number, value in enumerate(self.values)}

@@ -1,6 +1,6 @@
 """Config in, result out: the Python API behind `prifedsync.train`."""
 
-from ..events import RoundDone, Until, Watch, Working
+from ..events import ForOwner, RoundDone, Until, Watch, Working
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
@@ -10,6 +10,7 @@ from .training import Finished, Trace, resume, trace, train
 __all__ = [
     "GIVEN",
     "Finished",
+    "ForOwner",
     "Prepared",
     "Result",
     "RoundDone",

@@ -22,7 +22,7 @@ from ..config import Config, dotted
 from ..data import Client, Description, Federation, Preprocessing, Records
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
-from ..events import Watch, Working
+from ..events import ForOwner, Watch, Working
 from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, losses
 from ..local.net.inspection import check_every_record
 from ..local.optimisers import checked
@@ -136,8 +136,9 @@ class Prepared:
 
     def _fixed_fields(self) -> dict[str, Any]:
         """The fields of the config that may not change while a run lasts: all but those of speed and display, and the
-        place of the data, since the records themselves are compared. Device and dtype are those that were chosen."""
-        fields = dotted(self.config)
+        place of the data, since the records themselves are compared. Device and dtype are those that were chosen, and
+        functions in files are where they are, whatever folder the run is resumed from."""
+        fields = dotted(self.config.located(Path.cwd()))
         for name in ("data.path", *(f"performance.{name}" for name in SPEED)):
             fields.pop(name, None)
         return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
@@ -166,6 +167,8 @@ def prepare(
     if config.performance.threads:
         torch.set_num_threads(config.performance.threads)
     federation, description, few, rules = _records(config, clients)
+    if federation and federation.notes:
+        watch(ForOwner(federation.notes))
     scored_by = metric_of(config.metric, description.task.kind, metric)
     scored_by.check(description.task.kind, description.task.outputs)
     if model is None:

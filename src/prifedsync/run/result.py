@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +58,11 @@ class Result(Usable):
     def net(self) -> Net:
         """The module as it was trained."""
         return self.prepared.net
+
+    @property
+    def notes(self) -> Mapping[str, tuple[str, ...]]:
+        """What only the owner of the records may be told: client → sentences. They depend on the records."""
+        return self.prepared.federation.notes if self.prepared.federation else {}
 
     @property
     def state_dict(self) -> dict[str, Tensor]:

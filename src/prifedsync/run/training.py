@@ -173,11 +173,16 @@ def trace(
             raise BadValue("folder", folder, "holds a finished run", "name another")
         # a checkpoint of other plans or records is refused when it is loaded
         prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
-        write_file(folder / CONFIG, to_toml(config).encode())
+        _write_config(folder, config)
         rounds_of(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = device_name(prepared.net.device)
         return Trace(rounds, prepared, device, versions())
+
+
+def _write_config(folder: Path, config: Config) -> None:
+    """The config with absolute paths, so that the run can be resumed from anywhere."""
+    write_file(folder / CONFIG, to_toml(config.located(Path.cwd())).encode())
 
 
 def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
@@ -185,7 +190,7 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
     prepared = prepare(config, watch=watch, **vars(given))
     config = prepared.config
     if folder:
-        write_file(folder / CONFIG, to_toml(config).encode())
+        _write_config(folder, config)
         write_file(folder / PREPROCESSING, json.dumps(prepared.preprocessing.as_json(), indent=1, allow_nan=False).encode())
     run = rounds_of(prepared, folder, watch)
     trained = time.perf_counter()

@@ -14,7 +14,7 @@ from rich.table import Column
 
 from ..accounting.progress import WorstEpsilon
 from ..accounting.statement import up
-from ..events import RoundDone, Working
+from ..events import Event, ForOwner, RoundDone
 from .lines import say, say_place, screen
 from .record import score
 
@@ -64,11 +64,13 @@ class View:
         if self.live:
             self.progress.stop()
 
-    def __call__(self, event: RoundDone | Working) -> None:
+    def __call__(self, event: Event) -> None:
         if self.quiet:
             return
         if isinstance(event, RoundDone):
             self._round(event)
+        elif isinstance(event, ForOwner):
+            self._notes(event)
         elif self.live:
             self._move(event.what, event.done, event.of, [])
 
@@ -76,6 +78,12 @@ class View:
         """A line of its own, above what moves."""
         if not self.quiet:
             say(self.console, text)
+
+    def _notes(self, event: ForOwner) -> None:
+        self.say("For the owner of the records alone, because it depends on them; it is not written anywhere:")
+        for client, sentences in event.notes.items():
+            for sentence in sentences:
+                self.say(f"  {client}: {sentence}")
 
     def _round(self, event: RoundDone) -> None:
         now = time.monotonic()
