@@ -218,9 +218,10 @@ def test_one_records_way(tmp_path, monkeypatch):
     rooms = [room for room, _, _ in rows if room]
     assert len(rows) > 15
     assert len(set(rooms)) == len(rooms) > 5
-    table = "age,ill\n" + "\n".join(f"{age},{('no', 'yes')[age % 2]}" for age in range(20, 60))
+    ages = {"north": range(20, 60), "south": range(30, 70)}
     (tmp_path / "tables").mkdir()
-    for name in ("north", "south"):
+    for name, each in ages.items():
+        table = "age,ill\n" + "\n".join(f"{age},{('no', 'yes')[age % 2]}" for age in each)
         (tmp_path / "tables" / f"{name}.csv").write_text(table, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     data = {"source": "csv", "path": "tables", "label": "ill", "task": "binary", "label_values": ["no", "yes"],

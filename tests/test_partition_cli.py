@@ -31,6 +31,7 @@ def own_data(folder, task="classes", rows=40):
     ]
     path.write_text("x,who,label\n" + "\n".join(lines), encoding="utf-8")
     text = f'[data]\nsource = "csv"\npath = "{path}"\nclient_column = "who"\ntest_fraction = 0.0\ntask = "{task}"\n'
+    text += "ranges = { x = [0, 100] }\n"
     text += 'label_values = ["no", "yes"]\n' if task != "regression" else ""
     config = folder / "own.toml"
     config.write_text(f"{text}[privacy]\nnoise_multiplier = 1\n", encoding="utf-8")
@@ -129,6 +130,8 @@ def test_dirichlet_of_numbers_is_refused_with_a_remedy(tmp_path):
         "data.source=csv",
         "--set",
         "data.task=regression",
+        "--set",
+        "data.ranges.x=0,30",
         "--data",
         "all.csv",
         "--set",

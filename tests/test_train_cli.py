@@ -279,7 +279,7 @@ def test_a_bad_config_is_refused_in_one_line(old, new, said, hospitals, tmp_path
     if "fixed" in new:
         text = changed(text, "noise_multiplier = 2.0", 'noise_multiplier = 2.0\nneighbours = "add-remove"')
     job = tmp_path / "job.toml"
-    job.write_text(text)
+    job.write_text(text.replace('path = "tables"', f'path = "{hospitals}/tables"'))
     line = refused_here(["train", job, "--quiet", "--out", tmp_path / "run"], hospitals, monkeypatch, capsys)
     assert said in line
     assert not (tmp_path / "run").exists()  # refused before anything was begun

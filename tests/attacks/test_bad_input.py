@@ -25,7 +25,7 @@ from prifedsync.values import BadValue
 
 QUICK = ["--quiet", "--set", "rounds=1", "--set", "compare=[]"]
 OWN = ["--set", "data.classes=2", "--set", "model.features=none", "--data", "records", "--out", "run", *QUICK]
-CSV = ["train", "--set", "data.source=csv", *OWN]
+CSV = ["train", "--set", "data.source=csv", "--set", "data.ranges.*=0,9", *OWN]
 NPZ = ["train", "--set", "data.source=npz", *OWN]
 PLAN = ["plan", "--sizes", "sizes.csv", "--batch", "full", "--rounds", "2", "--target-mu", "1"]
 LONG = "1" * 140_000  # Python's csv reads fields of up to 131,072 characters

@@ -297,7 +297,7 @@ def write_digitlike(folder, source):
 @pytest.mark.parametrize("source", ["csv", "npz", "digits"])
 @pytest.mark.parametrize("overlap", [True, False])
 def test_copies_are_counted_over_training_records(source, overlap, tmp_path):
-    own = {"path": write_digitlike(tmp_path, source), "classes": 3} if source != "digits" else {}
+    own = {"path": write_digitlike(tmp_path, source), "classes": 3, "ranges": {"*": (0, 60)}} if source != "digits" else {}
     config = DataConfig(
         source=source, partition="dirichlet", overlap=overlap, clients=5, records_per_client=12, concentration=0.3, **own
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import resources
@@ -23,6 +23,8 @@ DEFAULT_PRESET = "digits"
 DEEPEST = 20  # levels of tables and lists in a config; four are in use
 FILE_FUNCTION = re.compile(r".+\.py:\w+")  # "folder/file.py:function"
 OF_EVERY_RULE = frozenset(each.name for each in fields(RuleConfig) if not declared(each).is_open)
+
+Move = Callable[[str], str]  # where a path is instead
 
 _PART = r""""(?:[^"\\]|\\.)*"|'[^']*'|[^."'=]+"""  # of a dotted key; more lenient than TOML, since a shell eats quotes
 _DOTTED = rf"(?:{_PART})(?:\.(?:{_PART}))*"
@@ -102,32 +104,37 @@ def layers_of(source: str | Path) -> list[dict[str, Any]]:
     if name in known:
         values = _file_values(name, PRESETS / f"{name}.toml")
     else:
-        values = located(_file_values(name, Path(source)), Path(source).parent)
+        values = moved(_file_values(name, Path(source)), starting_at(Path(source).parent))
     below = values.pop("preset", None)
     if below is not None and below not in known:
         raise BadValue("preset", toml(below), "is not a preset", f"the presets are {', '.join(known)}")
     return [*(layers_of(below) if below else []), values]
 
 
-def located(layer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The layer with its relative paths starting at `folder`: those of the data, and of functions in files."""
-    found = {name: _located(value, folder) for name, value in layer.items() if name != "data"}
+def moved(layer: Mapping[str, Any], to: Move) -> dict[str, Any]:
+    """The layer with other paths: those of the data, and of functions in files."""
+    found = {name: _moved(value, to) for name, value in layer.items() if name != "data"}
     if "data" not in layer:
         return found
     data = layer["data"]
     if not isinstance(data, Mapping):  # refused later, by its name
         return {**found, "data": data}
-    source = {"source": _located(data["source"], folder)} if "source" in data else {}
-    path = {"path": str(folder / data["path"])} if data.get("path") and isinstance(data["path"], str) else {}
+    source = {"source": _moved(data["source"], to)} if "source" in data else {}
+    path = {"path": to(data["path"])} if data.get("path") and isinstance(data["path"], str) else {}
     return {**found, "data": {**data, **source, **path}}
 
 
-def _located(value: Any, folder: Path) -> Any:
+def _moved(value: Any, to: Move) -> Any:
     if isinstance(value, Mapping):
-        return {key: _located(item, folder) for key, item in value.items()}
+        return {key: _moved(item, to) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_located(item, folder) for item in value]
-    return str(folder / value) if isinstance(value, str) and FILE_FUNCTION.fullmatch(value) else value
+        return [_moved(item, to) for item in value]
+    return to(value) if isinstance(value, str) and FILE_FUNCTION.fullmatch(value) else value
+
+
+def starting_at(folder: Path) -> Move:
+    """Relative paths start at this folder; absolute ones stay."""
+    return lambda path: str(folder / path)
 
 
 def _file_values(name: str, file: Any) -> dict[str, Any]:

@@ -27,12 +27,13 @@ from .layering import (
     DEFAULT_PRESET,
     check_depth,
     layers_of,
-    located,
     merged,
+    moved,
     nested,
     over,
     override,
     preset_names,
+    starting_at,
     without_seed,
 )
 from .reading import values
@@ -92,7 +93,11 @@ class Config:
 
     def located(self, folder: Path) -> Config:
         """The same config with its relative paths starting at `folder`."""
-        return from_mapping(located(as_mapping(self), folder))
+        return from_mapping(moved(as_mapping(self), starting_at(folder)))
+
+    def for_the_record(self) -> dict[str, Any]:
+        """The config as nested dicts, for others to see: of files and folders it has the names, and not where they are."""
+        return moved(as_mapping(self), lambda path: Path(path).name)
 
     def __repr__(self) -> str:
         """The fields that are not at their defaults, as in a TOML file."""

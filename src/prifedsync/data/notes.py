@@ -26,9 +26,8 @@ def _sentence(column: Ranged, outside: np.ndarray) -> str:
     if not values or below + above < MOSTLY * values:
         return ""
     low, high = column.span
-    ends = [f"{below} below it, which count as {low:g}"] if below else []
-    ends += [f"{above} above it, which count as {high:g}"] if above else []
     return (
-        f"column {column.name!r} has the public range [{low:g}, {high:g}], and of its {values} values lie "
-        f"{' and '.join(ends)}; check the unit of the column, or correct {key('ranges', column.name)}"
+        f"column {column.name!r}: {below + above} of {values} values lie outside its public range [{low:g}, {high:g}], "
+        f"{below} below it and {above} above it, and count as its ends; "
+        f"check the unit of the column, or correct {key('ranges', column.name)}"
     )

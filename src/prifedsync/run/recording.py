@@ -18,7 +18,7 @@ from .. import __version__
 from ..accounting import Target
 from ..accounting.planning import rare_events
 from ..accounting.statement import Statement
-from ..config import PUBLIC, as_mapping
+from ..config import PUBLIC
 from ..events import Watch, Working
 from ..files import write_file
 from ..local import Job
@@ -87,7 +87,7 @@ def record_of(
         watch(Working("accounting", i + 1, len(prepared.jobs)))
     statement = statement_of(prepared, guarantees)
     return RunRecord(
-        config=as_mapping(config),
+        config=config.for_the_record(),
         clients=tuple(clients),
         guarantee=_stated(statement, randomness) if statement else None,
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
