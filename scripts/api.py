@@ -22,7 +22,10 @@ from typing import Any, ForwardRef
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
 PACKAGE = "prifedsync"
-SECTIONS = (PACKAGE, *(f"{PACKAGE}.{room}" for room in ("accounting", "fdp", "rules", "data", "sync", "server")))
+SECTIONS = (
+    PACKAGE,
+    *(f"{PACKAGE}.{room}" for room in ("accounting", "fdp", "rules", "data", "predicting", "sync", "server")),
+)
 WIDTH = 100  # characters of a signature in one line
 HEAD = """# API
 

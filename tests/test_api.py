@@ -22,8 +22,8 @@ from prifedsync.report import curve, rounds
 from prifedsync.values import BadValue
 
 NAMES = {
-    "BadValue", "Config", "Description", "Federation", "LayerRule", "Metric", "Outer", "Result", "Rule", "Update",
-    "__version__", "resume", "train",
+    "BadValue", "Config", "Description", "Federation", "LayerRule", "Metric", "Outer", "Result", "Rule", "SavedRun",
+    "Update", "__version__", "open_run", "resume", "train",
 }  # fmt: skip
 COLUMNS = ["round", "participants", "personal_mean", "personal_worst", "released_mean", "released_worst", "seconds"]
 SMALL = ("data.clients=3", "rounds=4", "compare=[]", "participation=0.7", "performance.checkpoint_seconds=0")
@@ -51,8 +51,8 @@ def test_dir_shows_the_public_names_and_each_is_there():
     assert set(dir(prifedsync)) == set(prifedsync.__all__) == NAMES
     for name in NAMES:
         assert getattr(prifedsync, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'open_run'"):
-        _ = prifedsync.open_run
+    with pytest.raises(AttributeError, match="no attribute 'open_runs'"):
+        _ = prifedsync.open_runs
 
 
 def test_torch_is_loaded_only_by_names_that_need_it():

@@ -39,6 +39,8 @@ def test_all_commands_are_walked():
     assert {
         "",
         "train",
+        "predict",
+        "evaluate",
         "account",
         "plan",
         "curve",

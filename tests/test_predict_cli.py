@@ -88,7 +88,10 @@ def test_bad_input_is_one_line(call, tmp_path):
     (tmp_path / "rows.csv").write_text("Age,sex\n1,f\n", encoding="utf-8")
     rows(tmp_path / "good.csv", "60,f,60")
     for words, message in (
-        (("predict", "run", "rows.csv"), "missing columns = 'age', 'weight' must be there: .* rename 'Age' if that is 'age'"),
+        (
+            ("predict", "run", "rows.csv"),
+            "missing columns = 'age', 'weight' must be there: .* rename 'Age' if that is 'age'",
+        ),
         (("predict", "run", "good.csv", "--model", "noth"), "did you mean north?"),
         (("predict", "run", "good.csv", "--out", "no/such/file.csv"), "lies in a folder that does not exist"),
         (("predict", "run", "good.csv", "--out", "./good.csv"), "is the file of the rows, which would be lost"),

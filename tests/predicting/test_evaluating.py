@@ -50,7 +50,7 @@ def test_another_metric_one_of_your_own_and_one_that_is_undefined(run, tmp_path)
     assert run.evaluate(path, metric="auc").together.score == pytest.approx(0.25)  # one of four pairs is in order
     assert run.evaluate(path, metric=Metric(name="rows", of=lambda outputs, y: len(y))).together.score == 4
     assert run.evaluate(rows(path, "60,f,60,yes"), metric="auc").together.score is None
-    with pytest.raises(BadValue, match="metric = rmse does not go with data.task = binary"):
+    with pytest.raises(BadValue, match=r"metric = rmse does not go with data.task = binary"):
         run.evaluate(path, metric="rmse")
 
 
@@ -69,7 +69,7 @@ def test_a_bad_label_is_refused_with_its_line_also_after_a_row_that_is_left_out(
 
 
 def test_nothing_to_score_is_refused(run, tmp_path):
-    with pytest.raises(BadValue, match="has no record that can be scored; the first refusal is: a.csv line 2"):
+    with pytest.raises(BadValue, match=r"has no record that can be scored; the first refusal is: a.csv line 2"):
         run.evaluate(rows(tmp_path / "a.csv", "x,f,60,yes"))
     with pytest.raises(BadValue, match="holds no records"):
         run.evaluate(rows(tmp_path / "a.csv"))

@@ -191,7 +191,9 @@ def test_result_and_folder_give_the_same_answers(tmp_path):
 def test_names_of_models(folder, made):
     run = prifedsync.open_run(folder)
     rows = {"age": [70], "sex": ["f"], "weight": [60]}
-    with pytest.raises(BadValue, match=r"""model = 'nroth' must be "global" or the name of a client; did you mean north\?"""):
+    with pytest.raises(
+        BadValue, match=r"""model = 'nroth' must be "global" or the name of a client; did you mean north\?"""
+    ):
         run.predict(rows, "nroth")
     with pytest.raises(BadValue, match="the clients are north, south"):
         run.predict(rows, "?")
@@ -204,7 +206,9 @@ def test_without_a_released_model_a_client_must_be_named(tmp_path):
     tables(tmp_path / "tables")
     run = prifedsync.open_run(trained(tmp_path, rule={"name": "alone"}))
     rows = {"age": [70], "sex": ["f"], "weight": [60]}
-    with pytest.raises(BadValue, match=r'under rule "alone" no client may have sent a model; name a client as model: north'):
+    with pytest.raises(
+        BadValue, match=r'under rule "alone" no client may have sent a model; name a client as model: north'
+    ):
         run.predict(rows)
     assert len(run.predict(rows, "south")) == 1
     assert "kept by the client" in run.publishing("south")
@@ -237,7 +241,9 @@ def test_the_embedded_table_is_used_by_its_columns(tmp_path):
     run = prifedsync.open_run(tmp_path / "run")
     bunch = load_breast_cancer()
     assert run.columns == tuple(bunch.feature_names)
-    assert run.predict(dict(zip(run.columns, bunch.data[:4].T, strict=True))).tolist() == run.predict(bunch.data[:4]).tolist()
+    assert (
+        run.predict(dict(zip(run.columns, bunch.data[:4].T, strict=True))).tolist() == run.predict(bunch.data[:4]).tolist()
+    )
 
 
 # ---------------------------------------------------------------------- arrays
@@ -382,7 +388,10 @@ class Bomb:
         (lambda path: path.write_bytes(pickle.dumps(Bomb())), "cannot be read"),
         (lambda path: path.write_bytes(path.read_bytes()[:-4]), "cannot be read"),
         (lambda path: save_file({"1.weight": torch.zeros(1, 4)}, path), "1.bias has shape None in the file"),
-        (lambda path: save_file(load_file(path) | {"1.bias": torch.zeros(2)}, path), r"1.bias has shape \(2,\) in the file"),
+        (
+            lambda path: save_file(load_file(path) | {"1.bias": torch.zeros(2)}, path),
+            r"1.bias has shape \(2,\) in the file",
+        ),
         (lambda path: save_file(load_file(path) | {"more": torch.zeros(2)}, path), "more has shape"),
         (lambda path: save_file(load_file(path) | {"1.bias": torch.tensor([math.nan])}, path), "not finite"),
     ],

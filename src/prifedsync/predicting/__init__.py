@@ -2,12 +2,11 @@
 
 from .answers import Answers
 from .evaluating import Evaluation, Part
-from .predictor import Predictor, ready
+from .predictor import Predictor
 from .saved import SavedRun, open_run
-from .usable import GLOBAL, Usable
+from .usable import Usable
 
 __all__ = [
-    "GLOBAL",
     "Answers",
     "Evaluation",
     "Part",
@@ -15,5 +14,4 @@ __all__ = [
     "SavedRun",
     "Usable",
     "open_run",
-    "ready",
 ]

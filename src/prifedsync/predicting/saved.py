@@ -53,19 +53,22 @@ def open_run(folder: str | Path, model: nn.Module | str | None = None) -> SavedR
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SavedRun(Usable):
-    """A finished run from its folder.
+    """A finished run from its folder; `open_run` makes it.
+
+    `predict`, `predict_proba`, `answers` and `evaluate` take raw rows; they are those of `Usable`.
 
     folder         where it lies.
     config         the complete config.
     record         everything that `record.json` holds: clients, scores, guarantee, warnings.
     preprocessing  the public rules that turn raw rows into records.
+    module         the module without its weights.
     """
 
     folder: Path
     config: Config
     record: RunRecord
     preprocessing: Preprocessing
-    _module: nn.Module
+    module: nn.Module
 
     @property
     def model(self) -> nn.Module:
@@ -101,8 +104,8 @@ class SavedRun(Usable):
 
     def _ready(self, path: Path) -> nn.Module:
         state = _state(path)
-        _check_shapes(path, self._module, state)
-        return ready(self._module, state, self.config.model.features)
+        _check_shapes(path, self.module, state)
+        return ready(self.module, state, self.config.model.features)
 
     def _path(self, model: str) -> Path:
         if model != GLOBAL:

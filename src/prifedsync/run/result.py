@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
 from ..local import Net
 from ..metrics import Metric
-from ..predicting import GLOBAL, Predictor, Usable, ready
+from ..predicting import Predictor, Usable
+from ..predicting.predictor import ready
+from ..predicting.usable import GLOBAL
 from ..record import KEPT, RunRecord
 from ..rules import Server
 from ..sync import Engine
@@ -36,6 +38,8 @@ WIDTH = max(map(len, NAMES.values()))
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Usable):
     """A finished run: its models, their scores, and what they cost in privacy.
+
+    `predict`, `predict_proba`, `answers` and `evaluate` take raw rows; they are those of `Usable`.
 
     record     everything that `record.json` holds: config, clients, scores, guarantee, warnings, versions.
     folder     where the run was written; None without `out=`.
