@@ -28,7 +28,8 @@ def blocks(page):
 
 
 BLOCKS = blocks("README.md")
-RUN = {  # page → a word that is in its code; docs/rules.md: tests/rules/test_own_rule.py; docs/tables.md: tests/test_tables_page.py
+# Page → a word that is in its code. tests/rules/test_own_rule.py runs docs/rules.md, and test_tables_page.py docs/tables.md.
+RUN = {
     "README.md": "guarantee",
     "docs/training.md": "audit_step",
     "docs/pitfalls.md": "fixed_size",

@@ -301,7 +301,7 @@ def test_tokens_stay_whole_numbers_and_a_module_from_python_is_needed_again(tmp_
         prifedsync.open_run(tmp_path / "run", model=nn.Linear(6, 2)).predict(x)
     shutil.rmtree(tmp_path / "run" / "models")
     (tmp_path / "run" / "record.json").unlink()
-    with pytest.raises(BadValue, match="model.name = python:model was given from Python when this run began"):
+    with pytest.raises(BadValue, match=r"model.name = python:model was given from Python when this run began"):
         prifedsync.resume(tmp_path / "run", clients={"a": (x, x[:, 0] > 2)})
 
 
@@ -347,14 +347,14 @@ def test_code_that_a_folder_names_is_never_imported_by_itself(tmp_path, monkeypa
     run = prifedsync.open_run(folder, model=nn.Sequential(nn.Linear(4, 1)))
     rows = {"age": [70], "sex": ["f"], "weight": [60]}
     answer = run.predict_proba(rows)
-    with pytest.raises(BadValue, match="the metric of this run = .*nets.py:score is your own code"):
+    with pytest.raises(BadValue, match=r"the metric of this run = .*nets.py:score is your own code"):
         run.evaluate(tmp_path / "tables")
     assert run.evaluate(tmp_path / "tables", metric="accuracy").metric == "accuracy"
     assert not marker.exists()
     assert (prifedsync.open_run(folder, model=f"{code}:net").predict_proba(rows) == answer).all()
     assert marker.exists()
     assert run.evaluate(tmp_path / "tables", metric=f"{code}:score").together.score == 0.5
-    with pytest.raises(BadValue, match="must be a torch.nn.Module, or a function that returns one"):
+    with pytest.raises(BadValue, match=r"must be a torch.nn.Module, or a function that returns one"):
         prifedsync.open_run(folder, model=f"{code}:score")
 
 
@@ -430,7 +430,7 @@ def change(path, *keys, to):
 )  # fmt: skip
 def test_rules_that_no_run_writes_are_refused(folder, keys, to):
     change(folder / "preprocessing.json", *keys, to=to)
-    with pytest.raises(BadValue, match="preprocessing = .* cannot be read: .*; restore the file from a copy"):
+    with pytest.raises(BadValue, match=r"preprocessing = .* cannot be read: .*; restore the file from a copy"):
         prifedsync.open_run(folder)
 
 
