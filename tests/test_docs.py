@@ -28,7 +28,7 @@ def blocks(page):
 
 
 BLOCKS = blocks("README.md")
-# Page → a word that is in its code. tests/rules/test_own_rule.py runs docs/rules.md, and test_tables_page.py docs/tables.md.
+# Page → a word that is in its code. tests/rules/test_own_rule.py runs docs/rules.md, test_tables_page.py docs/tables.md.
 RUN = {
     "README.md": "guarantee",
     "docs/training.md": "audit_step",

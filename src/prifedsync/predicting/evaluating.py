@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Encoding, Preprocessing, Task
+from ..data import Encoding, Task
 from ..data.arrays import read as read_npz
 from ..data.folder import files
+from ..data.preprocessing import Preprocessing
 from ..metrics import GIVEN_METRIC, Metric, metric_of, scores
 from ..values import NOT_GIVEN, BadValue
 from .rows import Accepted, Given, Table, as_array, check_columns, from_array, from_table, table_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
-from ..data import Preprocessing
+from ..data.preprocessing import Preprocessing
 from ..named import one_line
 from ..values import BadValue
 from .answers import Answers

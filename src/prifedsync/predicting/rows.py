@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import ArrayEncoding, Encoding, Preprocessing
+from ..data import Encoding
+from ..data.array_encoding import ArrayEncoding
 from ..data.arrays import read as read_npz
 from ..data.near import meant
+from ..data.preprocessing import Preprocessing
 from ..data.sheet import read as read_csv
 from ..data.text import as_number, is_missing
 from ..values import BadValue

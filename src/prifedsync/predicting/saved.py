@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .. import models, named
 from ..accounting.statement import REPR_WIDTH
 from ..config import Config, load
-from ..data import Preprocessing
+from ..data.preprocessing import Preprocessing
 from ..files import CONFIG, PREPROCESSING, RECORD
 from ..record import KEPT, NO_GUARANTEE, RunRecord
 from ..values import NOT_GIVEN, BadValue

@@ -19,7 +19,8 @@ from .. import data, models
 from ..accounting import PrivacyPlan
 from ..accounting.progress import WorstEpsilon
 from ..config import Config, dotted
-from ..data import Client, Description, Federation, Preprocessing, Records
+from ..data import Client, Description, Federation, Records
+from ..data.preprocessing import Preprocessing
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
 from ..events import ForOwner, Watch, Working
