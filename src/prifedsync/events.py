@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .accounting.contributions import Contributions
 from .accounting.progress import WorstEpsilon
 from .record import Score
 
@@ -41,6 +42,15 @@ class Working:
     of: int
 
 
-Watch = Callable[[RoundDone | Working], None]
+@dataclass(frozen=True)
+class Planned:
+    """All clients are planned, and the first round comes next: what each client adds to the server's mean."""
+
+    contributions: Contributions
+
+
+Event = RoundDone | Working | Planned
+
+Watch = Callable[[Event], None]
 
 Until = Callable[[RoundDone], bool]

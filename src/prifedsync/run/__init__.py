@@ -1,6 +1,7 @@
 """Config in, result out: the Python API behind `prifedsync.train`."""
 
-from ..events import RoundDone, Until, Watch, Working
+from ..events import Planned, RoundDone, Until, Watch, Working
+from .forecast import Forecast, forecast
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
@@ -10,6 +11,8 @@ from .training import Finished, Trace, resume, trace, train
 __all__ = [
     "GIVEN",
     "Finished",
+    "Forecast",
+    "Planned",
     "Prepared",
     "Result",
     "RoundDone",
@@ -17,6 +20,7 @@ __all__ = [
     "Until",
     "Watch",
     "Working",
+    "forecast",
     "prepare",
     "resume",
     "sentence",

@@ -5,6 +5,7 @@ Tables are made of plain values: records, statements, and what `--json` prints. 
 
 from .audit import print_audit
 from .bench import print_bench
+from .contributions import print_contributions
 from .lines import print_warnings
 from .paper import print_tables
 from .partition import print_partition
@@ -21,6 +22,7 @@ __all__ = [
     "print_answers",
     "print_audit",
     "print_bench",
+    "print_contributions",
     "print_partition",
     "print_record",
     "print_rules",

@@ -14,7 +14,8 @@ from rich.table import Column
 
 from ..accounting.progress import WorstEpsilon
 from ..accounting.statement import up
-from ..events import RoundDone, Working
+from ..events import Event, Planned, RoundDone
+from .contributions import print_contributions
 from .lines import say, say_place, screen
 from .record import score
 
@@ -64,11 +65,13 @@ class View:
         if self.live:
             self.progress.stop()
 
-    def __call__(self, event: RoundDone | Working) -> None:
+    def __call__(self, event: Event) -> None:
         if self.quiet:
             return
         if isinstance(event, RoundDone):
             self._round(event)
+        elif isinstance(event, Planned):
+            print_contributions(event.contributions, self.console)
         elif self.live:
             self._move(event.what, event.done, event.of, [])
 
