@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .accounting.contributions import Contributions
 from .accounting.progress import WorstEpsilon
 from .record import Score
 
@@ -51,7 +52,14 @@ class ForOwner:
     notes: Mapping[str, tuple[str, ...]]
 
 
-Event = RoundDone | Working | ForOwner
+@dataclass(frozen=True)
+class Planned:
+    """All clients are planned, and the first round comes next: what each client adds to the server's mean."""
+
+    contributions: Contributions
+
+
+Event = RoundDone | Working | Planned | ForOwner
 
 Watch = Callable[[Event], None]
 

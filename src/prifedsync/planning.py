@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from .accounting import (
+    Calibrator,
     CannotMeet,
     Neighbours,
     NoisySteps,
@@ -16,8 +16,8 @@ from .accounting import (
     PrivacyPlan,
     Sampling,
     Target,
-    calibrated,
 )
+from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
 from .config import ClientConfig, Config
 from .data import Description
@@ -26,7 +26,7 @@ from .local.optimisers import OPTIMISERS, by_name
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
-from .rules.outside import checked_class, made
+from .rules.outside import check_takes_weights, checked_class, made
 from .values import NOT_GIVEN, BadValue, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
@@ -93,15 +93,19 @@ def jobs_of(
     rule = rule_of(config) if rule is None else rule
     updates = _updates(config, optimiser)
     sizes = federation.sizes
+    target = target_of(config)
+    least_noise = Calibrator(target) if target else None
     _check_names(config, sizes)
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         own = config.clients.get(name, ClientConfig())
         try:
-            jobs.append(_Planned(config, rule, name, own, present, federation.copies, margin, updates).job())
+            jobs.append(_Planned(config, rule, name, own, present, federation.copies, margin, updates, least_noise).job())
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
+    if len({job.weight for job in jobs}) > 1:
+        check_takes_weights(rule)
     if federation.copies > 1 and len({job.plan for job in jobs}) > 1:
         reason = "needs the same plan for all clients, and here plans differ"
         raise BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
@@ -145,6 +149,7 @@ class _Planned:
     copies: int
     margin: Margin
     updates: Mapping[str, Update]  # optimisers from outside, by the config's names for them
+    least_noise: Calibrator | None  # where there is a target
 
     def job(self) -> Job:
         self._check()
@@ -159,6 +164,7 @@ class _Planned:
             averaging=self.config.local.averaging,
             mixing=either(self.own.mixing, self.config.rule.mixing),
             strength=strength,
+            weight=self._weight(),
             kept_steps=self.steps if self.rule.kept else 0,
             participation=participation_of(self.config, self.rule),
             kept_counted=self.rule.publishes or not self.rule.uploads,
@@ -196,6 +202,17 @@ class _Planned:
             rule = "must be set with add-remove adjacency: a public nominal number, never the actual one"
             raise BadValue("records", NOT_GIVEN, rule, f'set clients."{self.name}".records')
 
+    def _weight(self) -> float:
+        """Its weight in the server's mean. It leaves with every global model, so it must be a public number."""
+        if self.config.merge == "equal" or not self.rule.uploads:
+            return 1.0
+        private = self.config.privacy
+        secret_count = private.neighbours == "add-remove" and private.mechanism != "none"
+        if secret_count and self.own.records is None:
+            rule = 'must be set with add-remove adjacency and merge = "records", which weighs clients by it'
+            raise BadValue("records", NOT_GIVEN, rule, f'set clients."{self.name}".records, or merge = "equal"')
+        return float(either(self.own.records, self.present))
+
     def _unnoised_steps(self) -> UnnoisedSteps | None:
         if self.config.privacy.mechanism == "noisy-steps" and self.counted:
             return None
@@ -213,7 +230,16 @@ class _Planned:
             neighbours=Neighbours(self.config.privacy.neighbours),
             copies=self.copies,
         )
-        return plan if self.noise is not None else _calibrated(plan, _target(self.config))
+        return plan if self.noise is not None else self._calibrated(plan)
+
+    def _calibrated(self, plan: PrivacyPlan) -> PrivacyPlan:
+        assert self.least_noise is not None  # the config has a noise multiplier or a target
+        try:
+            return self.least_noise(plan)
+        except CannotMeet as reason:
+            broken = f"cannot be met: {reason}"
+            remedy = "plan fewer rounds or fewer local steps"
+            raise BadValue("privacy.target", str(self.least_noise.target), broken, remedy) from None
 
     def _mechanism(self) -> NoisySteps | OutputPerturbation:
         private = self.config.privacy
@@ -269,26 +295,22 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
         raise BadValue("strength", strength, reason, remedy)
 
 
+def contributions_of(config: Config, jobs: Sequence[Job]) -> Contributions | None:
+    """What each client adds to the server's mean; None where there is no mean of several, or no noise in it."""
+    planned = [(job.client, job.weight, job.plan) for job in jobs if job.plan and job.upload.steps]
+    return contributions(planned, config.merge) if len(planned) > 1 else None
+
+
 def either(mine: T | None, shared: T) -> T:
     """A client's own value, or everybody's."""
     return shared if mine is None else mine
 
 
-def _target(config: Config) -> Target:
+def target_of(config: Config) -> Target | None:
+    """The guarantee that every client is to meet; None where the config gives the noise, or wants none."""
     target, delta = config.privacy.target, config.privacy.delta
     if target.epsilon is not None:
         return Target("epsilon", target.epsilon, delta)
     if target.mu is not None:
         return Target("mu", target.mu, delta)
-    assert target.advantage is not None  # the config holds exactly one
-    return Target("advantage", target.advantage, delta)
-
-
-@lru_cache(maxsize=4096)  # clients of the same size have the same answer
-def _calibrated(plan: PrivacyPlan, target: Target) -> PrivacyPlan:
-    try:
-        return calibrated(plan, target)
-    except CannotMeet as reason:
-        raise BadValue(
-            "privacy.target", str(target), f"cannot be met: {reason}", "plan fewer rounds or fewer local steps"
-        ) from None
+    return None if target.advantage is None else Target("advantage", target.advantage, delta)

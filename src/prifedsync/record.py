@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .values import BadValue
@@ -136,18 +137,24 @@ class Guarantees:
         self.delta = delta
         self.clients = clients
         self._planned: dict[PrivacyPlan, Statement] = {}
-        self._taken: dict[tuple[PrivacyPlan, int], Numbers] = {}
+        self._numbers: dict[tuple[PrivacyPlan, Participation, int | None], Numbers] = {}
 
     def planned(self, plan: PrivacyPlan) -> Statement:
         if plan not in self._planned:
             others = self.clients if self.clients > 1 else None  # with one client there is nobody to collude
-            self._planned[plan] = Statement.of(plan, self.delta, others)
+            self._planned[plan] = Statement.of(plan, self.delta, others, self._computed)
         return self._planned[plan]
 
     def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
-        if (plan, rounds) not in self._taken:
-            self._taken[plan, rounds] = Numbers.of(plan.guarantee(taken=rounds), self.delta)
-        return self._taken[plan, rounds]
+        if plan.participation == 1 and rounds == plan.rounds:
+            return self.planned(plan).honest  # all rounds, as planned
+        return self._computed(plan, taken=rounds)
+
+    def _computed(self, plan: PrivacyPlan, participation: Participation = "honest", taken: int | None = None) -> Numbers:
+        asked = plan.accounted, participation, taken
+        if asked not in self._numbers:
+            self._numbers[asked] = Numbers.of(asked[0].guarantee(participation, taken), self.delta)
+        return self._numbers[asked]
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
         """One statement that holds for every client."""

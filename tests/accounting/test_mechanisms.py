@@ -16,7 +16,7 @@ from prifedsync.accounting import (
     mechanisms,
     paper,
 )
-from prifedsync.accounting.planning import answer
+from prifedsync.accounting.planning import Answers
 from prifedsync.accounting.statement import Statement
 from prifedsync.fdp import gaussian
 from prifedsync.local import Job, Optimiser, UnnoisedSteps
@@ -94,7 +94,7 @@ def test_a_third_mechanism_is_accounted_calibrated_and_stated():
 
 def test_a_third_mechanism_has_no_batch_and_no_value_in_the_paper():
     plan = PrivacyPlan(mechanism=OneNumber(4.0), rounds=12)
-    found = answer("a", 70, lambda: plan, Target("mu", 1.0), "noise").as_json()
+    found = Answers(Target("mu", 1.0))("a", 70, lambda: plan).as_json()
     assert found["batch"] is None
     assert found["noise_multiplier"] == pytest.approx(6.0, rel=2e-3)
     with pytest.raises(BadValue, match="batch only for noisy steps"):

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import prifedsync
 from prifedsync import cli, run
 from prifedsync.accounting import PrivacyPlan
-from prifedsync.accounting.planning import _solved
 from prifedsync.accounting.statement import CURVE_LEVELS
 from prifedsync.record import RunRecord
 from prifedsync.terminal import print_record
@@ -31,9 +30,6 @@ PLAN = ("--records", "50", "--batch", "5", "--noise-multiplier", "2", "--local-s
 def wide_brackets(monkeypatch):
     monkeypatch.setattr(PrivacyPlan, "guarantee", guarantee)
     monkeypatch.setenv("COLUMNS", "200")
-    _solved.cache_clear()  # answers from real guarantees
-    yield
-    _solved.cache_clear()  # answers from these
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from ..fdp import Neighbours
 from .calibrate import CannotMeet, Target, calibrated
+from .calibrator import Calibrator
 from .mechanisms import Mechanism, NoisySteps, OutputPerturbation, Sampling
 from .plan import PrivacyPlan, strong, weak
 from .spending import BudgetSpent, FixedMechanism, GaussianFilter, RenyiFilter
@@ -9,6 +10,7 @@ from .statement import Statement
 
 __all__ = [
     "BudgetSpent",
+    "Calibrator",
     "CannotMeet",
     "FixedMechanism",
     "GaussianFilter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
+from math import exp, log, sqrt
 from typing import Literal
 
 from ..fdp import TradeOff
@@ -58,8 +58,11 @@ def calibrated(
     def spent(candidate: PrivacyPlan) -> float:
         return target.spent(candidate.guarantee(participation))
 
+    def spent_with_noise(noise: float) -> float:
+        return spent(plan.changed(noise_multiplier=noise))
+
     if solve == "noise":
-        return _least_noise(plan, target, spent)
+        return plan.changed(noise_multiplier=LeastNoise(spent_with_noise, target.value).found())
     if solve == "rounds":
         highest = max(1, FURTHEST_STEPS // plan.mechanism.queries_per_round)
     elif solve == "batch" and plan.mechanism.steps:
@@ -85,31 +88,60 @@ def _largest(fits: Callable[[int], bool], highest: int) -> int:
     return low
 
 
-def _least_noise(plan: PrivacyPlan, target: Target, spent: Callable[[PrivacyPlan], float]) -> PrivacyPlan:
-    def at(noise: float) -> float:
-        return spent(plan.changed(noise_multiplier=noise))
+@dataclass(frozen=True)
+class Start:
+    """Where a search for noise begins: at an expected answer, with −d log(loss)/d log(noise) there."""
 
-    low, low_spent = LEAST_NOISE, float("inf")  # low exceeds the target, high meets it
-    high, high_spent = 1.0, at(1.0)
-    while high_spent > target.value:
-        low, low_spent = high, high_spent
-        high *= 2
-        if high > FURTHEST_NOISE:
-            raise CannotMeet(f"it needs a noise multiplier above {FURTHEST_NOISE:g}")
-        high_spent = at(high)
-    while high_spent < target.value * (1 - CLOSE):
-        if high <= LEAST_NOISE * (1 + CLOSE):
-            break  # the least noise that a plan may have already meets the target
-        guess = (low * high) ** 0.5
-        if low_spent < float("inf") and high_spent > 0:
-            # the privacy loss is roughly a power of the noise: interpolate in logarithms, just under the target
-            share = log(low_spent / target.value / (1 - CLOSE / 2)) / log(low_spent / high_spent)
-            guess = low * (high / low) ** min(max(share, 0.05), 0.98)
-        elif high > 2 * LEAST_NOISE:
-            guess = high / 2
-        guess_spent = at(guess)
-        if guess_spent > target.value:
-            low, low_spent = guess, guess_spent
+    noise: float
+    slope: float
+
+
+class LeastNoise:
+    """The search for the least noise that meets a target: `low` exceeds the target, `high` meets it.
+
+    Whatever it starts from, `high` is noise whose certified bound was computed and found not above the target. A good start
+    saves evaluations, and a bad one costs some.
+    """
+
+    def __init__(self, spent: Callable[[float], float], target: float) -> None:
+        self.spent = spent
+        self.target = target
+        self.aim = target * (1 - CLOSE / 2)  # just under the target
+        self.low, self.low_spent = LEAST_NOISE, float("inf")
+        self.high, self.high_spent = float("inf"), float("-inf")
+
+    def found(self, start: Start | None = None) -> float:
+        noise = start.noise if start else 1.0
+        while True:
+            self._try(noise)
+            if self.high_spent >= self.target * (1 - CLOSE) or self.high <= LEAST_NOISE * (1 + CLOSE):
+                return self.high  # close enough, or the least noise that a plan may have already meets the target
+            noise = self._next(start.slope if start else None)
+            if noise > FURTHEST_NOISE:
+                raise CannotMeet(f"it needs a noise multiplier above {FURTHEST_NOISE:g}")
+
+    def _try(self, noise: float) -> None:
+        now = self.spent(noise)
+        if now > self.target:
+            self.low, self.low_spent = noise, now
         else:
-            high, high_spent = guess, guess_spent
-    return plan.changed(noise_multiplier=high)
+            self.high, self.high_spent = noise, now
+
+    def _next(self, slope: float | None) -> float:
+        """The privacy loss is roughly a power of the noise: interpolate in logarithms, or follow the slope."""
+        exceeded = self.low_spent < float("inf")
+        if self.high == float("inf"):
+            return self.low * min(2.0, exp(log(self.low_spent / self.aim) / slope)) if slope and exceeded else 2 * self.low
+        if exceeded and self.high_spent > 0:
+            share = log(self.low_spent / self.aim) / log(self.low_spent / self.high_spent)
+            return self.low * exp(log(self.high / self.low) * min(max(share, 0.05), 0.98))
+        if slope and self.high_spent > 0:
+            return max(LEAST_NOISE * (1 + CLOSE), self.high / 2, self.high * exp(log(self.high_spent / self.aim) / slope))
+        return self.high / 2 if self.high > 2 * LEAST_NOISE and not exceeded else sqrt(self.low * self.high)
+
+    @property
+    def slope(self) -> float | None:
+        """−d log(loss)/d log(noise) between the last two that the answer lies between; None if one of them is missing."""
+        if not (self.low_spent < float("inf") and self.high < float("inf") and self.high_spent > 0):
+            return None
+        return log(self.low_spent / self.high_spent) / log(self.high / self.low)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Literal
 
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
@@ -61,6 +61,9 @@ class PrivacyPlan:
                      number of rounds that any holder of the record took.
         A run that stops early because of the data (say at 90 % accuracy) releases k: certify it at `rounds`.
         """
+        return _guarantee(self, participation, taken, tolerance)
+
+    def _composed(self, participation: Participation, taken: int | None, tolerance: float) -> TradeOff:
         one_round = compose(*self.one_round(), tolerance=tolerance)
         if participation not in ("honest", "adversarial"):
             raise BadValue("participation", participation, "must be honest or adversarial")
@@ -75,11 +78,24 @@ class PrivacyPlan:
             one_round = participating(one_round, self.participation)
         return compose((one_round, self.copies * self.rounds), tolerance=tolerance).symmetrised()
 
+    @property
+    def accounted(self) -> PrivacyPlan:
+        """The plan that stands for all with the same guarantee: with full batches the number of records does not enter."""
+        steps = self.mechanism.steps
+        if steps is None or steps is not self.mechanism or steps.rate < 1:
+            return self
+        return replace(self, mechanism=replace(steps, records=1, batch="full"))
+
     def changed(self, **fields: object) -> PrivacyPlan:
         """A new plan with some fields replaced, of the plan or of its mechanism."""
         own = {key: value for key, value in fields.items() if key in self.__dataclass_fields__}
         inner = {key: value for key, value in fields.items() if key not in own}
         return replace(self, mechanism=replace(self.mechanism, **inner), **own)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1)  # whoever has found a plan asks for its numbers next; more would hold large laws in memory
+def _guarantee(plan: PrivacyPlan, participation: Participation, taken: int | None, tolerance: float) -> TradeOff:
+    return plan._composed(participation, taken, tolerance)
 
 
 def weak(plans: Iterable[PrivacyPlan]) -> TradeOff:

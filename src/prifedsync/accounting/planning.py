@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from ..values import BadValue, whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
+from .calibrator import Calibrator
 from .plan import PrivacyPlan
 from .statement import Numbers, up
 
@@ -22,7 +22,7 @@ class ClientAnswer:
     """A calibrated plan for one client, or the reason why there is none."""
 
     client: str
-    records: int
+    records: int | None  # None where the number is not public
     plan: PrivacyPlan | None
     numbers: Numbers | None
     reason: str
@@ -42,26 +42,43 @@ class ClientAnswer:
         }
 
 
-def answer(client: str, records: int, build: Callable[[], PrivacyPlan], target: Target, solve: Solve) -> ClientAnswer:
-    """Calibrate one client's plan. A plan that cannot be built or cannot meet the target is an answer too."""
-    name = f"client {client} with {records} records" if client else f"a client with {records} records"
-    try:
-        asked = build()
-    except BadValue as reason:
-        return ClientAnswer(client, records, None, None, f"{name} cannot take part: {reason}")
-    plan, numbers, reason_why = _solved(asked, target, solve)
-    span = "" if solve == "rounds" else f" in {asked.rounds} rounds"
-    reason_told = f"{name} cannot meet {target}{span}: {reason_why}" if plan is None else ""
-    return ClientAnswer(client, records, plan, numbers, reason_told)
+class Answers:
+    """The answers for many clients. Clients with the same plan share one, and others start from their neighbours'."""
 
+    def __init__(self, target: Target, solve: Solve = "noise") -> None:
+        self.target = target
+        self.solve: Solve = solve
+        self._least_noise = Calibrator(target)
+        self._solved: dict[PrivacyPlan, PrivacyPlan | CannotMeet] = {}
+        self._numbers: dict[PrivacyPlan, Numbers] = {}
 
-@lru_cache(maxsize=4096)  # clients of the same size have the same answer
-def _solved(asked: PrivacyPlan, target: Target, solve: Solve) -> tuple[PrivacyPlan | None, Numbers | None, str]:
-    try:
-        plan = calibrated(asked, target, solve)
-    except CannotMeet as reason:
-        return None, None, str(reason)
-    return plan, Numbers.of(plan.guarantee(), target.delta), ""
+    def __call__(self, client: str, records: int, build: Callable[[], PrivacyPlan]) -> ClientAnswer:
+        """Calibrate one client's plan. A plan that cannot be built or cannot meet the target is an answer too."""
+        name = f"client {client} with {records} records" if client else f"a client with {records} records"
+        try:
+            asked = build()
+        except BadValue as reason:
+            return ClientAnswer(client, records, None, None, f"{name} cannot take part: {reason}")
+        if asked not in self._solved:
+            self._solved[asked] = self._solve(asked)
+        plan = self._solved[asked]
+        if isinstance(plan, CannotMeet):
+            span = "" if self.solve == "rounds" else f" in {asked.rounds} rounds"
+            return ClientAnswer(client, records, None, None, f"{name} cannot meet {self.target}{span}: {plan}")
+        return ClientAnswer(client, records, plan, self.numbers(plan), "")
+
+    def _solve(self, asked: PrivacyPlan) -> PrivacyPlan | CannotMeet:
+        try:
+            return self._least_noise(asked) if self.solve == "noise" else calibrated(asked, self.target, self.solve)
+        except CannotMeet as reason:
+            return reason
+
+    def numbers(self, plan: PrivacyPlan) -> Numbers:
+        """What the plan guarantees."""
+        same = plan.accounted
+        if same not in self._numbers:
+            self._numbers[same] = Numbers.of(same.guarantee(), self.target.delta)
+        return self._numbers[same]
 
 
 def together(answers: Sequence[ClientAnswer]) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .plan import PrivacyPlan
 
@@ -18,15 +18,20 @@ class WorstEpsilon:
     """
 
     def __init__(self, plans: Iterable[PrivacyPlan], delta: float) -> None:
-        self.plans = tuple(dict.fromkeys(plans))
+        self.plans = tuple(dict.fromkeys(plan.accounted for plan in plans))
         self.delta = delta
         self.seconds = 0.0  # how long the last bound took, since there may be as many plans as clients
         self._known: dict[int, float] = {}
 
-    def after(self, rounds: int) -> float:
+    def after(self, rounds: int, told: Callable[[int], None] = lambda done: None) -> float:
+        """The bound after this many rounds. `told` is called with the number of plans that are done."""
         if rounds not in self._known:
             begun = time.perf_counter()
-            self._known[rounds] = max(self._epsilon(plan.changed(rounds=rounds)) for plan in self.plans)
+            worst = 0.0
+            for done, plan in enumerate(self.plans, start=1):
+                worst = max(worst, self._epsilon(plan.changed(rounds=rounds)))
+                told(done)
+            self._known[rounds] = worst
             self.seconds = time.perf_counter() - begun
         return self._known[rounds]
 

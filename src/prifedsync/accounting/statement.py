@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from ..fdp import Bound, Neighbours, TradeOff
 from ..values import BadValue, number
 from . import paper
-from .plan import PrivacyPlan
+from .plan import Participation, PrivacyPlan
 
 ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
@@ -63,6 +63,9 @@ class Numbers:
         }
 
 
+NumbersOf = Callable[[PrivacyPlan, Participation], Numbers]
+
+
 @dataclass(frozen=True, repr=False)
 class Statement:
     """The guarantee of one client's plan, as `prifedsync account` prints it, or of all clients of a run.
@@ -99,14 +102,20 @@ class Statement:
         return self.honest.advantage
 
     @staticmethod
-    def of(plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None) -> Statement:
-        """The statement of one client's plan. With `clients`, it also has the paper's value for colluding clients."""
+    def of(
+        plan: PrivacyPlan, delta: float = 1e-5, clients: int | None = None, numbers: NumbersOf | None = None
+    ) -> Statement:
+        """The statement of one client's plan. With `clients`, it also has the paper's value for colluding clients.
+
+        numbers: what computes the numbers of a plan, if it is shared by many plans.
+        """
         number("delta", delta, 0, 1, ends="()", remedy="choose a small probability such as 1e-5")
         in_paper = plan.mechanism.steps is not None
         weak = paper.mu_weak([plan]) if in_paper else None
         strong = paper.mu_strong([plan], clients) if in_paper and clients is not None else None
-        honest = Numbers.of(plan.guarantee(), delta)
-        worst = honest if plan.participation == 1 else Numbers.of(plan.guarantee("adversarial"), delta)
+        computed = numbers or (lambda plan, participation: Numbers.of(plan.guarantee(participation), delta))
+        honest = computed(plan, "honest")
+        worst = honest if plan.participation == 1 else computed(plan, "adversarial")
         return Statement(
             delta, plan.neighbours, honest, worst, weak, strong, copies=plan.copies, warnings=warnings(plan, delta)
         )

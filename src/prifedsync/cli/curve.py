@@ -30,8 +30,8 @@ def curve(
     local_steps: LocalSteps,
     rounds: Rounds,
     participation: Participation = 1.0,
-    sampling: SamplingOption = "poisson",
-    neighbours: NeighboursOption = "replace",
+    sampling: SamplingOption = None,
+    neighbours: NeighboursOption = None,
     out: Annotated[Path, typer.Option(help="File to write; its name ends in .png or .html.")] = Path("curve.png"),
 ) -> None:
     """Draw the trade-off curve of a plan."""
@@ -48,13 +48,14 @@ def curve(
         local_steps=local_steps,
         rounds=rounds,
         participation=participation,
-        sampling=sampling,
-        neighbours=neighbours,
+        sampling=sampling or "poisson",
+        neighbours=neighbours or "replace",
     )
+    drawn = sampling or "poisson"
     honest = plan.guarantee()
     worst = honest if plan.participation == 1 else plan.guarantee("adversarial")
     note = (
-        f"{records} records, batch {batch} ({sampling}), noise multiplier {noise_multiplier:g}, {local_steps} steps × "
+        f"{records} records, batch {batch} ({drawn}), noise multiplier {noise_multiplier:g}, {local_steps} steps × "
         f"{rounds} rounds, p = {participation:g}: ε ≤ {up(honest.epsilon(DELTA).upper)} at δ = {DELTA:g}"
     )
     draw(lines(honest, worst, paper.mu_weak([plan])), note, out)

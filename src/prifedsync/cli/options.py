@@ -16,18 +16,23 @@ Noise = Annotated[float, typer.Option(help="Noise std ÷ clip norm; twice the pa
 LocalSteps = Annotated[int, typer.Option(help="Noisy gradients per round.")]
 Rounds = Annotated[int, typer.Option(help="Number of rounds.")]
 Participation = Annotated[float, typer.Option(help="Probability to take part in a round.")]
-Clients = Annotated[int | None, typer.Option(help="Number of clients; only the paper's strong μ needs it.")]
-SamplingOption = Annotated[str, typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn.")]
+SamplingOption = Annotated[
+    str | None,
+    typer.Option(click_type=click.Choice(["poisson", "fixed"]), help="How a batch is drawn; default: poisson."),
+]
 NeighboursOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         click_type=click.Choice(["replace", "add-remove"]),
-        help="Adjacency: one record replaced, or one added or removed.",
+        help="Adjacency: one record replaced, or one added or removed; default: replace.",
     ),
 ]
-Delta = Annotated[float, typer.Option(help="The δ at which ε is stated.")]
+Delta = Annotated[float | None, typer.Option(help="The δ at which ε is stated; default: 1e-5.")]
 Source = Annotated[
     str | None, typer.Argument(metavar="[PRESET|CONFIG.toml]", help="A preset or a config file; default: digits.")
+]
+ConfigSource = Annotated[
+    str | None, typer.Argument(metavar="[PRESET|CONFIG.toml]", help="A preset or a config file, instead of the options.")
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the config; repeatable.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -10,62 +11,134 @@ import click
 import typer
 
 from ..values import NOT_GIVEN, BadValue
-from .options import Delta, Json, LocalSteps, NeighboursOption, Participation, SamplingOption
+from .configured import check_alone, forecast_of
+from .options import ConfigSource, DataFolder, Delta, Json, NeighboursOption, Overrides, SamplingOption
 from .planned import plan_of, target_of
 
 if TYPE_CHECKING:
     from ..accounting import PrivacyPlan, Target
+    from ..accounting.contributions import Contributions
     from ..accounting.planning import ClientAnswer
 
 SOLVED = {"noise": "noise_multiplier", "rounds": "rounds", "batch": "batch"}  # --solve → the option it replaces
 UNKNOWN = {"noise_multiplier": 1.0, "rounds": 1, "batch": "1"}  # where the search starts
+DEFAULTS = {"local_steps": 1, "participation": 1.0, "sampling": "poisson", "neighbours": "replace"}
 MANY = 3  # clients: from there on a bar is shown
 
 
 def plan(
+    source: ConfigSource = None,
     records: Annotated[int | None, typer.Option(help="Number of records of one client; or give --sizes.")] = None,
     sizes: Annotated[Path | None, typer.Option(help="CSV with columns client and records: an answer per client.")] = None,
     batch: Annotated[str | None, typer.Option(help="Expected batch size, or 'full'.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise std ÷ clip norm, unless solved for.")] = None,
-    local_steps: LocalSteps = 1,
+    local_steps: Annotated[int | None, typer.Option(help="Noisy gradients per round; default: 1.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds, unless solved for.")] = None,
-    participation: Participation = 1.0,
-    sampling: SamplingOption = "poisson",
-    neighbours: NeighboursOption = "replace",
+    participation: Annotated[float | None, typer.Option(help="Probability to take part in a round; default: 1.")] = None,
+    sampling: SamplingOption = None,
+    neighbours: NeighboursOption = None,
+    merge: Annotated[
+        str | None,
+        typer.Option(click_type=click.Choice(["records", "equal"]), help="Weights in the mean; default: records."),
+    ] = None,
     target_epsilon: Annotated[float | None, typer.Option(help="Largest ε at --delta.")] = None,
     target_mu: Annotated[float | None, typer.Option(help="Largest μ, for α in 1e-5 … 1−1e-5.")] = None,
     target_advantage: Annotated[float | None, typer.Option(help="Largest advantage of any attack.")] = None,
-    delta: Delta = 1e-5,
+    delta: Delta = None,
     solve: Annotated[
-        str, typer.Option(click_type=click.Choice(list(SOLVED)), help="Which number to choose for each client.")
-    ] = "noise",
+        str | None,
+        typer.Option(click_type=click.Choice(list(SOLVED)), help="What to choose for each client; default: noise."),
+    ] = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Find what each client needs to meet a target, and who cannot."""
-    from ..accounting.planning import answer, together
-    from ..terminal import print_answers, tracked
-
-    target = target_of(target_epsilon, target_mu, target_advantage, delta)
+    """Find what each client needs to meet a target, who cannot, and what each adds to the mean."""
+    targets = {"target_epsilon": target_epsilon, "target_mu": target_mu, "target_advantage": target_advantage}
+    free = {"batch": batch, "noise_multiplier": noise_multiplier, "rounds": rounds}
+    fixed = {"local_steps": local_steps, "participation": participation, "sampling": sampling, "neighbours": neighbours}
+    others = {"records": records, "sizes": sizes, "merge": merge, "delta": delta, "solve": solve}
+    if source is not None:
+        check_alone(source, targets | free | fixed | others)
+        _plan_config(source, overrides, data, as_json)
+        return
+    if overrides or data is not None:
+        field = "set" if overrides else "data"
+        raise BadValue(field, overrides or data, "needs a config", "name a preset or a config file")
+    target = target_of(target_epsilon, target_mu, target_advantage, 1e-5 if delta is None else delta)
     clients = _clients(records, sizes)
-    given = {"batch": batch, "noise_multiplier": noise_multiplier, "rounds": rounds}
-    _check_given(given, solve)
-    known: dict[str, Any] = UNKNOWN | {name: value for name, value in given.items() if value is not None}
-    known |= {"local_steps": local_steps, "participation": participation, "sampling": sampling, "neighbours": neighbours}
+    solve = solve or "noise"
+    _check_given(free, solve)
+    known: dict[str, Any] = (
+        UNKNOWN | DEFAULTS | {name: value for name, value in (free | fixed).items() if value is not None}
+    )
     if sizes is None:
         plan_of(records=clients[""], **known)  # one client: what is wrong with its numbers is bad input, not an answer
+    answers = _answers(clients, known, target, solve, quiet=as_json)
+    adds = _contributions(answers, merge or "records")
+    warnings = _warnings(answers, target) + list(adds.warnings if adds else ())
+    if as_json:
+        _print_json(answers, adds, warnings, alone=sizes is None)
+    else:
+        _print(answers, adds, target, solve, _warnings(answers, target))
+
+
+def _answers(
+    clients: Mapping[str, int], known: Mapping[str, Any], target: Target, solve: str, quiet: bool
+) -> list[ClientAnswer]:
+    from ..accounting.planning import Answers
+    from ..terminal import tracked
+
+    answer = Answers(target, cast(Literal["noise", "rounds", "batch"], solve))
     answers = []
-    for client, size in tracked(clients.items(), "clients", wanted=len(clients) > MANY and not as_json):
+    for client, size in tracked(clients.items(), "clients", wanted=len(clients) > MANY and not quiet):
 
         def build(size: int = size) -> PrivacyPlan:
             return plan_of(records=size, **known)
 
-        answers.append(answer(client, size, build, target, cast(Literal["noise", "rounds", "batch"], solve)))
-    warnings = _warnings(answers, target)
+        answers.append(answer(client, size, build))
+    return answers
+
+
+def _contributions(answers: Sequence[ClientAnswer], merge: str) -> Contributions | None:
+    """What each client adds to the server's mean; None where there is one client, or some cannot take part."""
+    from ..accounting.contributions import contributions
+
+    plans = [(each.client, float(each.records or 1) if merge == "records" else 1.0, each.plan) for each in answers]
+    planned = [(client, weight, plan) for client, weight, plan in plans if plan is not None]
+    return contributions(planned, merge) if len(planned) == len(answers) > 1 else None
+
+
+def _plan_config(source: str, overrides: list[str] | None, data: Path | None, as_json: bool) -> None:
+    """What each client of a config gets: solved for its target, or as the config says."""
+    from ..planning import target_of as target_of_config
+
+    planned = forecast_of(source, overrides, data, quiet=as_json)
+    target = target_of_config(planned.config)
+    warnings = _warnings(planned.answers, target) if target else []
+    adds = planned.contributions
     if as_json:
-        said = answers[0].as_json() if sizes is None else together(answers)
-        print(json.dumps(said | {"warnings": warnings}))
+        _print_json(planned.answers, adds, warnings + list(adds.warnings if adds else ()), alone=False)
     else:
-        print_answers(answers, target, solve, warnings)
+        _print(planned.answers, adds, target, "noise", warnings)
+
+
+def _print(
+    answers: Sequence[ClientAnswer], adds: Contributions | None, target: Target | None, solve: str, warnings: list[str]
+) -> None:
+    from ..terminal import print_answers, print_contributions
+
+    print_answers(answers, target, solve, warnings)
+    if adds:
+        print_contributions(adds)
+
+
+def _print_json(answers: Sequence[ClientAnswer], adds: Contributions | None, warnings: list[str], alone: bool) -> None:
+    from ..accounting.planning import together
+
+    said = answers[0].as_json() if alone else together(answers)
+    shares = {"contributions": adds.as_json()} if adds else {}
+    print(json.dumps(said | shares | {"warnings": warnings}))
 
 
 def _clients(records: int | None, sizes: Path | None) -> dict[str, int]:
@@ -81,21 +154,19 @@ def _clients(records: int | None, sizes: Path | None) -> dict[str, int]:
     return {"": records}
 
 
-def _check_given(given: dict[str, Any], solve: str) -> None:
+def _check_given(given: Mapping[str, Any], solve: str) -> None:
     for name, value in given.items():
         if value is None and name != SOLVED[solve]:
             rule = f"must be given where --solve is {solve}"
             raise BadValue(name, NOT_GIVEN, rule, f"add --{name.replace('_', '-')}")
 
 
-def _warnings(answers: list[ClientAnswer], target: Target) -> list[str]:
+def _warnings(answers: Sequence[ClientAnswer], target: Target) -> list[str]:
     """What a careful reader would ask about these answers: δ is compared with the largest client."""
     from ..accounting.planning import rare_events
     from ..accounting.statement import warnings
 
     found = list(rare_events(target, ((each.client, each.numbers) for each in answers if each.numbers)))
-    planned = [each for each in answers if each.plan]
-    largest = max(planned, key=lambda each: each.records, default=None)
-    if largest is not None and largest.plan is not None:
-        found += warnings(largest.plan, target.delta)
-    return found
+    plans = [each.plan for each in answers if each.plan]
+    largest = max(plans, key=lambda plan: plan.mechanism.records or 0, default=None)
+    return found + list(warnings(largest, target.delta) if largest else ())

@@ -22,6 +22,7 @@ Batch = int | Literal["full"]
 Value = int | float | str  # of a category or label; without a Literal beside it, any text passes
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
+Merge = Literal["records", "equal"]
 Compared = Literal["alone", "non-private"]
 
 

@@ -30,12 +30,18 @@ from .lattice import Masses
 UNIT = float(np.finfo(float).eps)
 LOG_OUTSIDE = -46.0  # the window leaves out at most e^−46 ≈ 1e−20 of the (tilted) law at either end
 SAFETY = 8.0
+SECTIONS = 16  # into which a search divides the nodes that are left: one call for many is faster than many calls
 
 
 class Factor(ABC):
     """A law on a lattice that can be composed with others before its masses are computed."""
 
     step: float
+
+    @cached_property
+    def windows(self) -> dict[float, tuple[int, int]]:
+        """What `window` has found, by the tilt: each is asked for several times."""
+        return {}
 
     @property
     @abstractmethod
@@ -109,8 +115,8 @@ class Leaf(Factor):
 
     def moments(self, tilt: float) -> tuple[float, float]:
         weights = self._tilted(tilt)
-        mean = float(weights @ self._losses)
-        return mean, float(weights @ (self._losses - mean) ** 2)
+        mean = float((weights * self._losses).sum())
+        return mean, float((weights * (self._losses - mean) ** 2).sum())
 
     def log_spectrum(self, size: int, tilt: float) -> tuple[np.ndarray, Array]:
         weights, origin = self._tilted(tilt), -self.masses.first
@@ -118,7 +124,7 @@ class Leaf(Factor):
         tails = np.concatenate((-np.cumsum(weights[:origin]), np.cumsum(weights[:origin:-1])[::-1], [0.0]))
         wrapped = np.bincount((self.masses.first + np.arange(tails.size)) % size, tails, minlength=size)
         rotation = _z_minus_1(size)
-        error = UNIT * (np.log2(size) + 4) * float(np.linalg.norm(tails)) * np.abs(rotation)
+        error = UNIT * (np.log2(size) + 4) * _norm(tails) * np.abs(rotation)
         return _log1p(rotation * fft.rfft(wrapped)), error
 
 
@@ -208,6 +214,11 @@ class Product(Factor):
         return total, sum((np.exp(total.real - size_of) * error for size_of, error in parts), np.zeros(size // 2 + 1))
 
 
+def _norm(values: Array) -> float:
+    """The Euclidean norm by numpy's own loop. BLAS would wake all its threads for it, which takes longer than the sum."""
+    return float(np.sqrt((values * values).sum()))
+
+
 def _log1p(z: np.ndarray) -> np.ndarray:
     """log(1 + z) to relative precision in z, and to absolute precision where 1 + z nearly vanishes."""
     real, imaginary = 1 + z.real, z.imag
@@ -287,10 +298,12 @@ class Law:
         """The ε ≥ 0 at which the sum of `delta` equals `delta` (0 if it is smaller there), from both sides; needs θ ≥ 0."""
         if self.delta(0.0)[0] <= delta:
             return 0.0, 0.0
-        low, high = 0, max(1, self.first + self.weights.size)  # δ(low) > delta ≥ δ(high): bisect over the nodes
+        low, high = 0, max(1, self.first + self.weights.size)  # δ(low) > delta ≥ δ(high): search the nodes
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.delta(middle * self.step)[0] > delta else (low, middle)
+            inner = low + (high - low) * np.arange(1, SECTIONS) // SECTIONS
+            above = int(np.count_nonzero(np.logical_and.accumulate(self.hockey_stick(inner * self.step)[0] > delta)))
+            nodes = (low, *inner.tolist(), high)
+            low, high = nodes[above], nodes[above + 1]
         index = np.array(low + 1 - self.first)
         log_q, log_p = float(self._q_above.log_at(index)), float(self._p_above.log_at(index))
         left, right = low * self.step, high * self.step
@@ -331,6 +344,12 @@ class Suffix:
 
 def window(factor: Factor, tilt: float) -> tuple[int, int]:
     """The first node and the FFT length of a window with all but 2·e^LOG_OUTSIDE of the tilted law."""
+    if tilt not in factor.windows:
+        factor.windows[tilt] = _window(factor, tilt)
+    return factor.windows[tilt]
+
+
+def _window(factor: Factor, tilt: float) -> tuple[int, int]:
     mean, variance = factor.moments(tilt)
     low, high = factor.support
     if variance > 0:
@@ -358,8 +377,8 @@ def compose(factor: Factor, tilt: float) -> Law:
     # Σ|error| ≤ √N·‖error‖₂ = ‖error of F‖₂ (Parseval), and the error of F is what the factors carry into it, a few
     # units in the last place of log F, and what the inverse FFT adds
     modulus = np.abs(spectrum)
-    rounding = 8 * np.linalg.norm(modulus * np.abs(log_spectrum)) + np.log2(size) * np.linalg.norm(modulus)
+    rounding = 8 * _norm(modulus * np.abs(log_spectrum)) + np.log2(size) * _norm(modulus)
     # computed masses need not sum to exactly one; the whole difference counts as error
     drift = sum(abs(factor.cgf(end) - known) for end, known in zip((0.0, -1.0), factor.log_finite, strict=True))
-    slack = SAFETY * float(np.sqrt(2) * (np.linalg.norm(carried) + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
+    slack = SAFETY * float(np.sqrt(2) * (_norm(carried) + UNIT * rounding)) + 2 * drift + 4 * np.exp(LOG_OUTSIDE)
     return Law(first, factor.step, tilt, log_scale, np.maximum(weights, 0.0), slack)

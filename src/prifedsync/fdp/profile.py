@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -255,6 +256,7 @@ def both_ways(half: Half) -> Profile:
     return Profile(half, half)
 
 
+@lru_cache(maxsize=256)  # both sides of a lattice ask for it, and so does every step that is tried
 def reach(half: Half, cut: float) -> float:
     """An ε beyond which δ(ε) − δ(∞) is below `cut`. It is at most 1 % larger than the smallest such ε."""
 

@@ -1,6 +1,7 @@
 """Config in, result out: the Python API behind `prifedsync.train`."""
 
-from ..events import ForOwner, RoundDone, Until, Watch, Working
+from ..events import ForOwner, Planned, RoundDone, Until, Watch, Working
+from .forecast import Forecast, forecast
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
@@ -11,6 +12,8 @@ __all__ = [
     "GIVEN",
     "Finished",
     "ForOwner",
+    "Forecast",
+    "Planned",
     "Prepared",
     "Result",
     "RoundDone",
@@ -18,6 +21,7 @@ __all__ = [
     "Until",
     "Watch",
     "Working",
+    "forecast",
     "prepare",
     "resume",
     "sentence",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
-from ..events import RoundDone, Until, Watch
+from ..events import RoundDone, Until, Watch, Working
 from ..files import LOG, RoundLog, round_log
 from ..local import Draws, SeededDraws, SystemDraws
 from ..record import Score
@@ -119,8 +119,7 @@ def rounds_of(
     run = session(prepared, folder, engine)
     config = prepared.config
     events = events_of(folder, config)
-    if prepared.spending:
-        prepared.spending.after(config.rounds)  # a plan that cannot be accounted is refused here
+    _check_accounted(prepared, watch)
     first = run.server.round
     begun = last = saved = time.perf_counter()
     rounds = () if run.enough else synchronised(prepared, run.aggregator, run.engine, run.server)
@@ -148,6 +147,13 @@ def rounds_of(
             run.save(log)
             raise KeyboardInterrupt
     return run
+
+
+def _check_accounted(prepared: Prepared, watch: Watch) -> None:
+    """Refuse a plan that cannot be accounted before anything is drawn."""
+    spending = prepared.spending
+    if spending:
+        spending.after(prepared.config.rounds, lambda done: watch(Working("checking plans", done, len(spending.plans))))
 
 
 def _scored(run: Session, uploads: Uploads) -> dict[str, Score]:

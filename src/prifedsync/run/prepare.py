@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from .. import data, models
 from ..accounting import PrivacyPlan
+from ..accounting.contributions import Contributions
 from ..accounting.progress import WorstEpsilon
 from ..config import Config, dotted
 from ..data import Client, Description, Federation, Records
@@ -28,7 +29,7 @@ from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, 
 from ..local.net.inspection import check_every_record
 from ..local.optimisers import checked
 from ..metrics import METRICS, Metric, metric_of
-from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, jobs_of, participation_of, rule_of, with_given_rule
+from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, contributions_of, jobs_of, participation_of, rule_of, with_given_rule
 from ..record import Score
 from ..rules import Rule
 from ..server import Aggregator
@@ -91,6 +92,11 @@ class Prepared:
     @cached_property
     def spending(self) -> WorstEpsilon | None:
         return WorstEpsilon(self.plans, self.config.privacy.delta) if self.plans else None
+
+    @cached_property
+    def contributions(self) -> Contributions | None:
+        """What each client adds to the server's mean; None where there is no mean of several, or no noise in it."""
+        return contributions_of(self.config, self.jobs)
 
     def serves(self, config: Config) -> bool:
         """Whether that config has the same records and the same net, to be trained in another way."""

@@ -146,6 +146,7 @@ def _warnings(
     config = prepared.config
     found = list(statement.warnings) if statement else []
     found += _rare_events(prepared, guarantees)
+    found += prepared.contributions.warnings if prepared.contributions else ()
     private = config.privacy.randomness == "system" or config.data.source not in PUBLIC
     if private and prepared.federation and any(len(client.test) for client in prepared.federation.clients):
         found.append(SCORES_LEAK)

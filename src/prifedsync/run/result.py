@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from ..accounting.contributions import Contributions
 from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
 from ..local import Net
 from ..metrics import Metric
@@ -57,6 +58,11 @@ class Result(Usable):
     folder: Path | None
     history: list[Row]
     guarantee: Statement | None
+
+    @property
+    def contributions(self) -> Contributions | None:
+        """What each client added to the server's mean, in signal and in noise; None where there is no noise in a mean."""
+        return self.prepared.contributions
 
     @property
     def net(self) -> Net:

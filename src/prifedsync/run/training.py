@@ -16,7 +16,7 @@ from torch import nn
 from ..accounting import PrivacyPlan
 from ..config import Config, from_mapping, load, to_toml
 from ..data import Federation
-from ..events import Until, Watch
+from ..events import Planned, Until, Watch
 from ..files import CONFIG, LOG, PREPROCESSING, RECORD, claimed, not_begun, write_file
 from ..local import LayerRules, Update
 from ..metrics import GIVEN_METRIC, Metric
@@ -192,6 +192,8 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
     if folder:
         _write_config(folder, config)
         write_file(folder / PREPROCESSING, json.dumps(prepared.preprocessing.as_json(), indent=1, allow_nan=False).encode())
+    if prepared.contributions:
+        watch(Planned(prepared.contributions))
     run = rounds_of(prepared, folder, watch)
     trained = time.perf_counter()
     evaluation = run.evaluate()

@@ -12,16 +12,17 @@ from .lines import say, screen, show, table_of, warn
 CANNOT = "cannot"
 
 
-def print_answers(answers: Sequence[ClientAnswer], target: Target, solve: str, warnings: Iterable[str]) -> None:
-    """A row a client, the reasons of those who cannot meet the target, and warnings."""
+def print_answers(answers: Sequence[ClientAnswer], target: Target | None, solve: str, warnings: Iterable[str]) -> None:
+    """A row a client, the reasons of those who cannot meet the target, and warnings. None: nothing was solved."""
     console = screen()
     headings = ["records", "batch", "rounds", "noise multiplier", "ε ≤", "μ ≤"]
-    if target.kind == "advantage":
+    if target and target.kind == "advantage":
         headings.append("advantage ≤")
-    table = table_of(f"To meet {target}, solved for {solve}", ["client"], headings)
+    title = f"To meet {target}, solved for {solve}" if target else "What each client does, and what it costs"
+    table = table_of(title, ["client"], headings)
     for answer in answers:
         cells = _settings(answer) + _numbers(answer)
-        table.add_row(answer.client, str(answer.records), *cells[: len(headings) - 1])
+        table.add_row(answer.client, "–" if answer.records is None else str(answer.records), *cells[: len(headings) - 1])
     show(console, table)
     for answer in answers:
         if answer.reason:

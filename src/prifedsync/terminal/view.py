@@ -14,7 +14,8 @@ from rich.table import Column
 
 from ..accounting.progress import WorstEpsilon
 from ..accounting.statement import up
-from ..events import Event, ForOwner, RoundDone
+from ..events import Event, ForOwner, Planned, RoundDone
+from .contributions import print_contributions
 from .lines import say, say_place, screen
 from .record import score
 
@@ -71,6 +72,8 @@ class View:
             self._round(event)
         elif isinstance(event, ForOwner):
             self._notes(event)
+        elif isinstance(event, Planned):
+            print_contributions(event.contributions, self.console)
         elif self.live:
             self._move(event.what, event.done, event.of, [])
 

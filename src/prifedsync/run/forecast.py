@@ -1,0 +1,88 @@
+"""What a run of a config will be, before it is trained: each client's plan, its guarantee, and what it adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..accounting import Calibrator, CannotMeet, Statement
+from ..accounting.contributions import Contributions
+from ..accounting.planning import ClientAnswer
+from ..config import Config
+from ..data import Description, Task
+from ..events import Watch, Working
+from ..local import CLIP_MARGIN, Job
+from ..planning import UNCALIBRATED, contributions_of, jobs_of, target_of
+from ..record import NO_GUARANTEE, Guarantees
+from ..values import BadValue
+from .prepare import prepare
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The clients of a run that was planned and not trained."""
+
+    config: Config
+    jobs: tuple[Job, ...]  # of those who can meet the target
+    answers: tuple[ClientAnswer, ...]  # of all: a plan and what it guarantees, or the reason why there is none
+    guarantees: Guarantees
+
+    @property
+    def contributions(self) -> Contributions | None:
+        """What each client adds to the server's mean; None where some client cannot take part."""
+        return contributions_of(self.config, self.jobs) if len(self.jobs) == len(self.answers) else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(answer.reason for answer in self.answers if answer.reason)
+
+    def statement(self) -> Statement:
+        """What will hold for every client: the worst of each number."""
+        if self.reasons:
+            raise BadValue("privacy.target", str(target_of(self.config)), f"cannot be met by all: {self.reasons[0]}")
+        simulation = self.config.privacy.randomness == "seeded"
+        return replace(self.guarantees.worst(job.plan for job in self.jobs if job.plan), simulation=simulation)
+
+
+def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
+    """Plan every client of the config's data. Nothing is trained, and no random number is drawn."""
+    target = target_of(config)
+    loud = config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if target else config
+    jobs = _jobs(loud)
+    if not all(job.plan for job in jobs):
+        raise BadValue("config", config.privacy.mechanism, f"gives {NO_GUARANTEE}", "set [privacy], or a rule that uploads")
+    guarantees = Guarantees(config.privacy.delta, len(jobs))
+    calibrator = Calibrator(target) if target else None
+    planned = []
+    answers = []
+    for done, job in enumerate(jobs, start=1):
+        assert job.plan is not None
+        own = config.clients.get(job.client)
+        solved = calibrator is not None and (own is None or own.noise_multiplier is None)
+        try:
+            plan = calibrator(job.plan) if calibrator and solved else job.plan
+        except CannotMeet as reason:
+            broken = f"client {job.client} cannot meet {target} in {config.rounds} rounds: {reason}"
+            answers.append(ClientAnswer(job.client, _records(job), None, None, broken))
+        else:
+            planned.append(replace(job, plan=plan))
+            numbers = guarantees.planned(plan).honest
+            answers.append(ClientAnswer(job.client, _records(job), plan, numbers, ""))
+        watch(Working("planning clients", done, len(jobs)))
+    return Forecast(config, tuple(planned), tuple(answers), guarantees)
+
+
+def _records(job: Job) -> int | None:
+    """The public number of records, if there is one."""
+    assert job.plan is not None
+    return job.plan.mechanism.records
+
+
+def _jobs(config: Config) -> list[Job]:
+    """From the data; where it is not here, from the numbers of records in [clients]."""
+    sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
+    missing = config.data.path != "" and not Path(config.data.path).exists()
+    if missing and sizes and len(sizes) == len(config.clients):
+        described = Description(sizes, (1,), Task("regression", 0))
+        return jobs_of(config, described, lambda steps, neighbours: CLIP_MARGIN)
+    return list(prepare(config).jobs)
