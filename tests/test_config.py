@@ -108,6 +108,11 @@ def test_a_preset_keeps_the_order_of_the_fields(name):
     in_order(tomllib.loads(text), Config)
 
 
+@pytest.mark.parametrize("name", preset_names())
+def test_the_papers_presets_weigh_clients_alike(name):
+    assert load(name).merge == ("equal" if name.endswith("-paper") else "records")
+
+
 def test_nothing_is_the_default_preset():
     assert load(None) == load("digits")
     assert load(None).privacy.target.mu == 1.0

@@ -215,9 +215,11 @@ def test_under_add_remove_the_rate_comes_from_the_nominal_number():
 def test_under_add_remove_a_record_holds_no_real_number_of_records():
     """With noise on the output no nominal number is needed, and none is stated."""
     privacy = {"mechanism": "output-gaussian", "noise_multiplier": 5.0, "neighbours": "add-remove"}
-    config = {**OWN, "privacy": privacy, "data": {"classes": 3, "test_fraction": 0}}
+    config = {**OWN, "merge": "equal", "privacy": privacy, "data": {"classes": 3, "test_fraction": 0}}
     record = prifedsync.train(config, clients=own_clients()).record
     assert [client.records for client in record.clients] == [None, None]
+    with pytest.raises(BadValue, match='site 0: records must be set with add-remove adjacency and merge = "records"'):
+        prifedsync.train({**config, "merge": "records"}, clients=own_clients())
 
 
 # ---------------------------------------------------------------------- the run folder

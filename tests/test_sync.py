@@ -105,6 +105,35 @@ def test_who_is_lost_or_refuses_is_left_out():
     assert uploads.trained == uploads.senders == ("b",)
 
 
+def test_uploads_are_weighed_over_those_who_sent():
+    """Weights 1, 3 and 4: a and c sent, so (1·2 + 4·7)/5."""
+    jobs = [job(name, weight=weight) for name, weight in (("a", 1.0), ("b", 3.0), ("c", 4.0))]
+    aggregator = Aggregator(FedAvg(), jobs, torch.zeros(1))
+    rows = torch.tensor([[2.0], [7.0]])
+    answers = {"a": Sent(rows[0], 1), "b": Absent(), "c": Sent(rows[1], 1)}
+    assert aggregator.merge(Server(torch.zeros(1)), Uploads(answers, Noised(rows)), 1.0).weights.item() == 6.0
+
+
+def test_equal_weights_give_the_bits_of_the_plain_mean():
+    """Whatever they are: 3 records each is not another mean than 1 each."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, 1000, generator=draw)
+    answers = {name: Sent(row, 1) for name, row in zip("abc", rows, strict=True)}
+    plain = Server(torch.zeros(1000)).merged(rows, 1.0)
+    for weights in ((1.0, 1.0, 1.0), (3.0, 3.0, 3.0)):
+        jobs = [job(name, weight=weight) for name, weight in zip("abc", weights, strict=True)]
+        merged = Aggregator(FedAvg(), jobs, torch.zeros(1000)).merge(
+            Server(torch.zeros(1000)), Uploads(answers, Noised(rows)), 1.0
+        )
+        assert torch.equal(merged.weights, plain.weights)
+    jobs = [job(name, weight=weight) for name, weight in zip("abc", (1.0, 1.0, 2.0), strict=True)]
+    merged = Aggregator(FedAvg(), jobs, torch.zeros(1000)).merge(
+        Server(torch.zeros(1000)), Uploads(answers, Noised(rows)), 1.0
+    )
+    expected = (rows[0].double() + rows[1].double() + 2 * rows[2].double()) / 4
+    torch.testing.assert_close(merged.weights, expected.float())
+
+
 def test_it_goes_on_from_the_servers_round():
     engine, weights, _ = run(always, rounds=5, server=Server(torch.tensor([7.0]), 3))
     assert weights == [8.5, 10.0]

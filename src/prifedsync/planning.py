@@ -26,7 +26,7 @@ from .local.optimisers import OPTIMISERS, by_name
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
-from .rules.outside import checked_class, made
+from .rules.outside import check_takes_weights, checked_class, made
 from .values import NOT_GIVEN, BadValue, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
@@ -102,6 +102,8 @@ def jobs_of(
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
+    if len({job.weight for job in jobs}) > 1:
+        check_takes_weights(rule)
     if federation.copies > 1 and len({job.plan for job in jobs}) > 1:
         reason = "needs the same plan for all clients, and here plans differ"
         raise BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
@@ -159,6 +161,7 @@ class _Planned:
             averaging=self.config.local.averaging,
             mixing=either(self.own.mixing, self.config.rule.mixing),
             strength=strength,
+            weight=self._weight(),
             kept_steps=self.steps if self.rule.kept else 0,
             participation=participation_of(self.config, self.rule),
             kept_counted=self.rule.publishes or not self.rule.uploads,
@@ -195,6 +198,17 @@ class _Planned:
         if private.neighbours == "add-remove" and noisy and self.own.records is None:
             rule = "must be set with add-remove adjacency: a public nominal number, never the actual one"
             raise BadValue("records", NOT_GIVEN, rule, f'set clients."{self.name}".records')
+
+    def _weight(self) -> float:
+        """Its weight in the server's mean. It leaves with every global model, so it must be a public number."""
+        if self.config.merge == "equal" or not self.rule.uploads:
+            return 1.0
+        private = self.config.privacy
+        secret_count = private.neighbours == "add-remove" and private.mechanism != "none"
+        if secret_count and self.own.records is None:
+            rule = 'must be set with add-remove adjacency and merge = "records", which weighs clients by it'
+            raise BadValue("records", NOT_GIVEN, rule, f'set clients."{self.name}".records, or merge = "equal"')
+        return float(either(self.own.records, self.present))
 
     def _unnoised_steps(self) -> UnnoisedSteps | None:
         if self.config.privacy.mechanism == "noisy-steps" and self.counted:

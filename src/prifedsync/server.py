@@ -70,7 +70,9 @@ class Aggregator:
         if last:
             last.fill([place for place in places if last.read(place) is None], self.start[None])
             last.scatter(places, [uploads.rows.value])
-        server = self.rule.merge(server, uploads.rows, rate)
+        weights = self._weights(places)
+        weighed = {} if weights is None else {"weights": weights}
+        server = self.rule.merge(server, uploads.rows, rate, **weighed)
         pushed = self._stores.get("helpers")
         if pushed:
             pushed.fill([place for place in places if pushed.read(place) is None], self.start[None])
@@ -104,6 +106,13 @@ class Aggregator:
     def heard(self) -> set[int]:
         """Who has ever sent something."""
         return {place for place, rounds in enumerate(self.rounds) if rounds}
+
+    def _weights(self, places: Sequence[int]) -> Tensor | None:
+        """The weights of these clients in the mean, public numbers of their jobs; None where all are equal."""
+        weights = [self.jobs[place].weight for place in places]
+        if len(set(weights)) == 1:
+            return None
+        return torch.tensor(weights, dtype=torch.float64, device=self.start.device)
 
     def _places(self, names: Sequence[str]) -> list[int]:
         return [self._place[name] for name in names]

@@ -1,6 +1,7 @@
 """Runs of experiments: kept by what was run, ended at the target, resumed, never run twice."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,16 @@ def test_a_field_at_its_default_is_not_in_the_name(config, tmp_path):
     assert "momentum" not in told["local"]
     assert told["local"]["local_steps"] == 3
     assert told["privacy"]["noise_multiplier"] == 2.0
+
+
+def test_published_runs_are_found_by_todays_configs():
+    """They were finished before `merge` was a field, and merged as the paper does."""
+    published = Runs(Path(__file__).parents[2] / "docs" / "results")
+    row = TABLE.rows[0]
+    paper = TABLE.config(row, 0, device="cpu")
+    more = {"target": TABLE.target, "rounds": paper.rounds}
+    assert published._path(paper, more).is_file()
+    assert not published._path(paper.changed(merge="records"), more).is_file()
 
 
 def test_without_privacy_a_longer_run_begins_with_the_shorter(config, tmp_path):

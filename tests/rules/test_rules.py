@@ -34,6 +34,24 @@ def test_the_mean_is_taken_in_double_precision():
     assert after.weights.item() == pytest.approx(4096.1 / 1001, rel=6e-8)
 
 
+@pytest.mark.parametrize(("rate", "merged"), [(1.0, [2.25, 4.5]), (0.5, [1.625, 3.25])])
+def test_uploads_count_by_their_weights(rate, merged):
+    """(3·3 + 5 + 4·1)/8 and (0 + 4 + 4·8)/8."""
+    after = FedAvg().merge(Server(START), Noised(ROWS), rate, torch.tensor([3.0, 1.0, 4.0]))
+    assert after.weights.tolist() == merged
+
+
+def test_a_weighted_mean_of_many_is_taken_in_double_precision():
+    """More uploads than are copied at once; the weights are numbers of records, and need not sum to one."""
+    rows = torch.full((1001, 1), 1e-4)
+    rows[0] = 4096.0
+    weights = torch.full((1001,), 5.0)
+    weights[0] = 10.0
+    after = FedAvg().merge(Server(torch.zeros(1)), Noised(rows), 1.0, weights)
+    assert after.weights.dtype == torch.float32
+    assert after.weights.item() == pytest.approx((2 * 4096 + 0.1) / 1002, rel=6e-8)
+
+
 @pytest.mark.parametrize("rule", [FedAvg(), Interpolate()])
 @pytest.mark.parametrize("upload", [LocalOnly(ROWS), ROWS], ids=["kept", "bare"])
 def test_what_must_stay_is_not_merged(rule, upload):

@@ -21,6 +21,7 @@ Sampling = Literal["poisson", "fixed"]
 Batch = int | Literal["full"]
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
+Merge = Literal["records", "equal"]
 Compared = Literal["alone", "non-private"]
 
 

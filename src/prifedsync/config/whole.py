@@ -17,6 +17,7 @@ from .fields import (
     Compared,
     DataConfig,
     LocalConfig,
+    Merge,
     Metric,
     ModelConfig,
     PerformanceConfig,
@@ -36,6 +37,9 @@ class Config:
     rounds: int = field(30, "planned number of rounds (R)", 1, MOST_STEPS)
     participation: float = field(1.0, "probability that a client takes part in a round (p)", 0, 1, "(]")
     server_rate: float = field(1.0, "step of the global model towards the mean of the uploads", 0, 1, "(]")
+    merge: Merge = field(
+        "records", "weight of a client in the mean of the uploads: its public number of records, or equal for all"
+    )
     averaging: float = field(
         0.5, "fraction of the last global models that are averaged into the released one; 0 releases the last", 0, 1
     )

@@ -124,6 +124,8 @@ def _identity(config: Config) -> dict[str, Any]:
         for name, value in _without_place(config).items()
         if name != "rounds"
     }
+    if identity["merge"] == "equal":  # as all runs were that finished before there was another way
+        del identity["merge"]
     performance = identity.pop("performance")
     arithmetic = {key: value for key, value in performance.items() if key in ("dtype", "engine")}
     return identity | ({"performance": arithmetic} if arithmetic else {})

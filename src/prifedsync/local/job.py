@@ -45,6 +45,7 @@ class Job:
     mixing: float = 1.0
     strength: float = 0.0
     kept_steps: int = 0  # for a model of the client's own
+    weight: float = 1.0  # of its upload in the server's mean: a public number
     participation: float = 1.0  # the chance to take part in a round: the client's own coin
     kept_counted: bool = False  # they are the last of `steps`, and noisy where those are; else they come on top, open
 
@@ -56,6 +57,7 @@ class Job:
             raise BadValue("participation", self.participation, rule, "the coin must be the one that is accounted")
         number("mixing", self.mixing, 0, 1)
         number("strength", self.strength, 0)
+        number("weight", self.weight, 0, ends="(]")
         whole("kept_steps", self.kept_steps, 0)
         if (self.unnoised_steps is None) != (self.noisy is not None):
             raise BadValue("unnoised_steps", self.unnoised_steps, "must be given exactly where the plan has no noisy steps")

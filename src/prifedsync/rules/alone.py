@@ -33,5 +33,7 @@ class Alone(Rule):
     def publishes(self) -> bool:
         return self.publish
 
-    def merge(self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float) -> Server:
+    def merge(
+        self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float, weights: Tensor | None = None
+    ) -> Server:
         raise TypeError("nothing is sent, so there is nothing to merge")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, is_dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 from ..config.declaring import hints
@@ -48,6 +49,14 @@ def _check_fields(kind: type[Rule], field: str, shown: object) -> None:
         if each.default is MISSING or not each.init:
             rule = f"declares the field {name} without a default"
             raise BadValue(field, shown, rule, f'write {name}: float = field(default, "what it is")')
+
+
+def check_takes_weights(rule: Rule) -> None:
+    """Refuse a rule that could not weigh uploads: its merge would treat all alike, and nobody would know."""
+    parameters = signature(rule.merge).parameters
+    if "weights" not in parameters and all(each.kind is not Parameter.VAR_KEYWORD for each in parameters.values()):
+        broken = f"cannot be combined with rule {rule.name}, whose merge takes no weights"
+        raise BadValue("merge", '"records"', broken, 'let its merge take weights=None, or set merge = "equal"')
 
 
 def made(kind: type[Rule], values: Mapping[str, Any], field: str, shown: object) -> Rule:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T")
+WEIGHED_AT_ONCE = 16  # uploads that are held in double precision together
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,12 @@ class Server:
         """The global model that is published."""
         return self.weights if self.mean is None else self.mean.to(self.weights.dtype)
 
-    def merged(self, uploads: Tensor, rate: float) -> Server:
-        """w_glob ← (1 − η)·w_glob + η·mean(uploads), summed in double precision."""
-        mean = uploads.sum(0, dtype=self.weights.double().dtype) / len(uploads)
+    def merged(self, uploads: Tensor, rate: float, weights: Tensor | None = None) -> Server:
+        """w_glob ← (1 − η)·w_glob + η·mean(uploads), summed in double precision.
+
+        weights: of each upload in the mean [C]; None weighs all alike.
+        """
+        mean = _mean(uploads) if weights is None else _weighted_mean(uploads, weights.double())
         weights = (1 - rate) * self.weights.double() + rate * mean
         return replace(self, weights=weights.to(self.weights.dtype))
 
@@ -61,6 +66,18 @@ class Server:
         before = self.weights.double() * 0 if self.mean is None else self.mean
         mean = before + (self.weights.double() - before) / (self.averaged + 1)
         return replace(self, round=self.round + 1, mean=mean, averaged=self.averaged + 1)
+
+
+def _mean(uploads: Tensor) -> Tensor:
+    return uploads.sum(0, dtype=torch.float64) / len(uploads)
+
+
+def _weighted_mean(uploads: Tensor, weights: Tensor) -> Tensor:
+    """Σ n_j·w_j / Σ n_j. Only a few uploads at a time are copied to double precision, because there may be thousands."""
+    total = torch.zeros(uploads.shape[1], dtype=torch.float64, device=uploads.device)
+    for rows, share in zip(uploads.split(WEIGHED_AT_ONCE), weights.split(WEIGHED_AT_ONCE), strict=True):
+        total += (rows.double() * share.unsqueeze(1)).sum(0)
+    return total / weights.sum()
 
 
 class Numbers(NamedTuple):
@@ -170,11 +187,16 @@ class Rule:
         """Whether the steps of the kept model are noised and counted too, so that it may be published."""
         return False
 
-    def merge(self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float) -> Server:
-        """The server after these uploads: by default w_glob moves towards their mean by the server rate."""
+    def merge(
+        self, server: Server, uploads: Noised[Tensor] | Unprotected[Tensor], rate: float, weights: Tensor | None = None
+    ) -> Server:
+        """The server after these uploads: by default w_glob moves towards their mean by the server rate.
+
+        weights: public numbers [C] by which uploads count in the mean. None weighs all alike, and then it is not passed.
+        """
         if not isinstance(uploads, (Noised, Unprotected)):
             raise TypeError(f"an upload must be Noised, not {type(uploads).__name__}")
-        return server.merged(uploads.value, rate)
+        return server.merged(uploads.value, rate, weights)
 
     def helper(self, weights: Tensor, own: Tensor, numbers: Numbers) -> Tensor:
         """h_i = F_i(w_glob), what a client is sent. `own` is its last upload w̃_i."""
