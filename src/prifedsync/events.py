@@ -41,6 +41,14 @@ class Working:
     of: int
 
 
-Watch = Callable[[RoundDone | Working], None]
+@dataclass(frozen=True)
+class Note:
+    """A sentence for whoever starts a run, before it trains: a setting that was chosen and why, or a warning."""
+
+    text: str
+    warning: bool = False
+
+
+Watch = Callable[[RoundDone | Working | Note], None]
 
 Until = Callable[[RoundDone], bool]

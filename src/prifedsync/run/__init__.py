@@ -1,15 +1,17 @@
 """Config in, result out: the Python API behind `prifedsync.train`."""
 
-from ..events import RoundDone, Until, Watch, Working
+from ..events import Note, RoundDone, Until, Watch, Working
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
 from .result import Result
+from .settling import settled
 from .training import Finished, Trace, resume, trace, train
 
 __all__ = [
     "GIVEN",
     "Finished",
+    "Note",
     "Prepared",
     "Result",
     "RoundDone",
@@ -20,6 +22,7 @@ __all__ = [
     "prepare",
     "resume",
     "sentence",
+    "settled",
     "synchronised",
     "trace",
     "train",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..events import RoundDone, Watch, Working
+from ..events import Note, RoundDone, Watch, Working
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def watching(progress: bool | None, watch: Watch | None) -> Iterator[Watch]:
 
     with shown(progress) as view:
 
-        def told(event: RoundDone | Working) -> None:
+        def told(event: RoundDone | Working | Note) -> None:
             view(event)
             if watch:
                 watch(event)

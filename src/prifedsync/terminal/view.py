@@ -14,7 +14,7 @@ from rich.table import Column
 
 from ..accounting.progress import WorstEpsilon
 from ..accounting.statement import up
-from ..events import RoundDone, Working
+from ..events import Note, RoundDone, Working
 from .lines import say, say_place, screen
 from .record import score
 
@@ -64,11 +64,13 @@ class View:
         if self.live:
             self.progress.stop()
 
-    def __call__(self, event: RoundDone | Working) -> None:
+    def __call__(self, event: RoundDone | Working | Note) -> None:
         if self.quiet:
             return
         if isinstance(event, RoundDone):
             self._round(event)
+        elif isinstance(event, Note):
+            say(self.console, f"{'warning: ' if event.warning else ''}{event.text}")
         elif self.live:
             self._move(event.what, event.done, event.of, [])
 
