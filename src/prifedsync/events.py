@@ -59,7 +59,15 @@ class Planned:
     contributions: Contributions
 
 
-Event = RoundDone | Working | Planned | ForOwner
+@dataclass(frozen=True)
+class Note:
+    """A sentence for whoever starts a run, before it trains: a setting that was chosen and why, or a warning."""
+
+    text: str
+    warning: bool = False
+
+
+Event = RoundDone | Working | Planned | Note | ForOwner
 
 Watch = Callable[[Event], None]
 

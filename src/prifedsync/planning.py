@@ -19,7 +19,7 @@ from .accounting import (
 )
 from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
-from .config import ClientConfig, Config
+from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
@@ -90,6 +90,7 @@ def jobs_of(
     rule: what `rule_of` made of this config, if the caller has it already.
     optimiser: the one that the config calls "python:optimiser".
     """
+    _check_numbers(config)
     rule = rule_of(config) if rule is None else rule
     updates = _updates(config, optimiser)
     sizes = federation.sizes
@@ -110,6 +111,13 @@ def jobs_of(
         reason = "needs the same plan for all clients, and here plans differ"
         raise BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
     return jobs
+
+
+def _check_numbers(config: Config) -> None:
+    """Nothing is planned with a setting that is still to be chosen."""
+    for name in AUTOMATIC:
+        if value_of(config, name) == AUTO:
+            raise BadValue(name, AUTO, "is not a number yet", "let settings.chosen choose one")
 
 
 def _updates(config: Config, given: Update | None) -> dict[str, Update]:

@@ -87,6 +87,7 @@ class RunRecord:
     device: str
     gradients: str  # the method for per-sample gradients: bookkeeping, vmap or loop
     parameters: int
+    settings: tuple[str, ...] = ()  # the numbers of the config that were chosen from public numbers, and why
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
@@ -110,6 +111,7 @@ class RunRecord:
             },
             "clients": tuple(ClientRecord(**client) for client in data["clients"]),
             "warnings": tuple(data["warnings"]),
+            "settings": tuple(data.get("settings", ())),
             "schema_version": SCHEMA_VERSION,
         }
         return RunRecord(**{**data, **changed})

@@ -1,5 +1,6 @@
 """The config file as frozen dataclasses; presets, files and overrides in layers. Never imports torch."""
 
+from .defaults import AUTO, AUTOMATIC, value_of, with_values
 from .fields import (
     EMBEDDED,
     PUBLIC,
@@ -17,6 +18,8 @@ from .whole import Config, from_mapping, load
 from .writing import as_mapping, dotted, to_toml
 
 __all__ = [
+    "AUTO",
+    "AUTOMATIC",
     "DEFAULT_PRESET",
     "EMBEDDED",
     "PRESETS",
@@ -36,4 +39,6 @@ __all__ = [
     "load",
     "preset_names",
     "to_toml",
+    "value_of",
+    "with_values",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..limits import CLIP_REMEDY, LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS, MOST_STEPS
 from .declaring import field, field_like, open_field
@@ -24,6 +24,17 @@ Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Merge = Literal["records", "equal"]
 Compared = Literal["alone", "non-private"]
+
+# Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning`
+# refuses a config without. Later rooms therefore hold numbers, and that is what their types say. None becomes a default in `filled`.
+if TYPE_CHECKING:
+    AutoWhole = int
+    AutoNumber = float
+    AutoBatch = Batch
+else:
+    AutoWhole = int | Literal["auto"] | None
+    AutoNumber = float | Literal["auto"] | None
+    AutoBatch = Batch | Literal["auto"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +107,9 @@ class LocalConfig:
     """Local training: what a client does in a round."""
 
     optimiser: Optimiser = field("sgd", "optimiser that is fed the noisy gradients")
-    learning_rate: float = field(1.0, "learning rate", 0, ends="(]")
+    learning_rate: AutoNumber = field(
+        None, "learning rate; auto, the default with your own data: chosen from public numbers", 0, ends="(]"
+    )
     momentum: float = field(0.9, "momentum coefficient (optimiser momentum)", 0, 1, "[)")
     betas: tuple[float, float] = field((0.9, 0.999), "decay rates of adam's two moving averages", 0, 1, "[)")
     stability: float = field(1e-8, "constant added to the denominator of adam, adagrad and rmsprop", 0, ends="(]")
@@ -111,7 +124,9 @@ class LocalConfig:
         "carried", "whether the optimiser's state is carried from round to round or reset"
     )
     local_steps: int = field(1, "noisy gradients per round (K)", 1, MOST_STEPS)
-    batch: Batch = field("full", "expected batch size (B), or all records", 1)
+    batch: AutoBatch = field(
+        None, "expected batch size (B), or all records; auto, the default with your own data: chosen from public numbers", 1
+    )
     sampling: Sampling = field(
         "poisson", "how a batch is sampled: each record independently (poisson), or a subset of fixed size (fixed)"
     )
@@ -158,9 +173,11 @@ class PrivacyConfig:
     mechanism: Mechanism = field(
         "noisy-steps", "noise on every gradient (noisy-steps), once on a round's update (output-…), or no guarantee (none)"
     )
-    clip_norm: float = field(
-        1.0, "clipping norm (C): largest norm of a per-sample gradient, or of a round's update", LEAST_CLIP, MOST_CLIP,
-        remedy=CLIP_REMEDY,
+    clip_norm: AutoNumber = field(
+        None,
+        "clipping norm (C): largest norm of a per-sample gradient, or of a round's update; "
+        "auto, the default with your own data: chosen from public numbers",
+        LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY,
     )  # fmt: skip
     noise_multiplier: float | None = field(
         None, "noise standard deviation divided by clip_norm: twice the paper's sigma", LEAST_NOISE, MOST_NOISE,

@@ -11,8 +11,9 @@ from typing import Any
 from ..limits import MOST_STEPS
 from .checks import check
 from .declaring import field
+from .defaults import Automatic, filled
 from .fields import (
-    EMBEDDED,
+    AutoWhole,
     ClientConfig,
     Compared,
     DataConfig,
@@ -46,7 +47,12 @@ from .writing import as_mapping, dotted
 class Config:
     """Everything a run is told; valid once it exists. `prifedsync train --show-config` prints and explains every field."""
 
-    rounds: int = field(30, "planned number of rounds (R)", 1, MOST_STEPS)
+    rounds: AutoWhole = field(
+        None,
+        "planned number of rounds (R); auto, the default with your own data: chosen from public numbers",
+        1,
+        MOST_STEPS,
+    )
     participation: float = field(1.0, "probability that a client takes part in a round (p)", 0, 1, "(]")
     server_rate: float = field(1.0, "step of the global model towards the mean of the uploads", 0, 1, "(]")
     merge: Merge = field(
@@ -65,6 +71,9 @@ class Config:
     compare: tuple[Compared, ...] = field(
         None, "non-private baselines to train for comparison; [] by default with your own data"
     )
+    chosen: tuple[Automatic, ...] = field(
+        (), 'fields that were "auto" before this run wrote their numbers; you need not set this'
+    )
     metric: Metric = field("auto", "evaluation metric; auto: accuracy, or rmse for regression")
     data: DataConfig = field(DataConfig)
     model: ModelConfig = field(ModelConfig)
@@ -79,8 +88,8 @@ class Config:
         given = {name: value for name, value in vars(self).items() if value is not None or name != "compare"}
         for name, value in values(Config, given, "", Config).items():
             object.__setattr__(self, name, value)
-        if self.compare is None:
-            object.__setattr__(self, "compare", ("alone", "non-private") if self.data.source in EMBEDDED else ())
+        for name, value in filled(self).items():
+            object.__setattr__(self, name, value)
         check(self)
 
     def changed(self, **changes: Any) -> Config:

@@ -1,11 +1,12 @@
 """Config in, result out: the Python API behind `prifedsync.train`."""
 
-from ..events import ForOwner, Planned, RoundDone, Until, Watch, Working
+from ..events import ForOwner, Note, Planned, RoundDone, Until, Watch, Working
 from .forecast import Forecast, forecast
 from .loop import synchronised
 from .prepare import GIVEN, Prepared, prepare
 from .recording import sentence
 from .result import Result
+from .settling import settled
 from .training import Finished, Trace, resume, trace, train
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Finished",
     "ForOwner",
     "Forecast",
+    "Note",
     "Planned",
     "Prepared",
     "Result",
@@ -25,6 +27,7 @@ __all__ = [
     "prepare",
     "resume",
     "sentence",
+    "settled",
     "synchronised",
     "trace",
     "train",

@@ -8,6 +8,7 @@ from ..events import RoundDone, Watch
 from ..local import SeededDraws
 from ..record import Scores
 from ..rules import Server
+from ..settings import unchosen
 from ..sync import Evaluation
 from .loop import synchronised
 from .prepare import Prepared
@@ -27,12 +28,13 @@ def scores_of(prepared: Prepared, evaluation: Evaluation | None) -> dict[str, Sc
 
 def comparison(prepared: Prepared, kind: str, watch: Watch) -> Scores:
     """What it would be without privacy: all together, or each client alone."""
-    config = prepared.config.changed(**{"privacy.mechanism": "none"})
+    config = prepared.config.changed(**{"privacy.mechanism": "none"}, **unchosen(prepared.config))
     if kind == "alone":
         config = config.with_rule("alone")
     elif not prepared.rule.uploads:
         config = config.with_rule("fedavg")
     bare = prepared.under(config)
+    config = bare.config
     engine = bare.cohort(SeededDraws(config.seed))
     start = Server(bare.start)
     server = start

@@ -24,7 +24,7 @@ from ..data import Client, Description, Federation, Records
 from ..data.preprocessing import Preprocessing
 from ..engines import ENGINES, Cohort, Performance
 from ..engines.scoring import Scorer
-from ..events import ForOwner, Watch, Working
+from ..events import ForOwner, Note, Watch, Working
 from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, losses
 from ..local.net.inspection import check_every_record
 from ..local.optimisers import checked
@@ -33,7 +33,9 @@ from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, contributions_of, jobs_of, p
 from ..record import Score
 from ..rules import Rule
 from ..server import Aggregator
+from ..settings import Settings
 from ..values import NOT_GIVEN, BadValue
+from .settling import settled
 
 MOST_TRIED = 20_000  # records that are all fed to a model without tables before it is trained
 INSPECTED = 4  # records that a model is inspected with
@@ -54,6 +56,7 @@ class Prepared:
     jobs: tuple[Job, ...]
     rule: Rule
     scored_by: Metric
+    settings: Settings  # which numbers of the config were chosen, and why
     optimiser: Update | None = None  # where it was given from Python
     rules: Preprocessing | None = None  # how raw rows become records; None where the federation is only described
 
@@ -106,8 +109,10 @@ class Prepared:
     def under(self, config: Config) -> Prepared:
         """The same records and net under another config."""
         rule = self.rule if config.rule == self.config.rule else rule_of(config)  # one given from Python is here alone
-        jobs = jobs_of(config, self.description, self.net.margin_for, rule=rule, optimiser=self.optimiser)
-        return replace(self, config=config, jobs=tuple(jobs), rule=rule)
+        tokens = self.federation is not None and self.federation.tokens
+        settings = settled(config, self.description, self.module, rule, self.optimiser, tokens)
+        jobs = jobs_of(settings.config, self.description, self.net.margin_for, rule=rule, optimiser=self.optimiser)
+        return replace(self, config=settings.config, jobs=tuple(jobs), rule=rule, settings=settings)
 
     def aggregator(self, folder: Path | None = None) -> Aggregator:
         """The server's side."""
@@ -193,6 +198,12 @@ def prepare(
     )  # fmt: skip
     if federation:
         _check_every_record(federation, model, net)
+    settings = settled(config, description, model, rule, update, not few.x.is_floating_point())
+    config = settings.config
+    for text in settings.reasons:
+        watch(Note(text))
+    for text in settings.warnings:
+        watch(Note(text, warning=True))
     total = len(description.sizes)
 
     def told(done: int) -> None:
@@ -201,7 +212,7 @@ def prepare(
     jobs = jobs_of(config, description, net.margin_for, told, rule, update)
     for job in jobs:
         job.check_spread(net.arithmetic)
-    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, update, rules)
+    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, settings, update, rules)
     if federation and scored_by not in METRICS.values():
         prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
     return prepared

@@ -94,6 +94,7 @@ def record_of(
         metric=prepared.metric,
         scores=scores,
         warnings=_warnings(prepared, given, guarantees, statement),
+        settings=prepared.settings.reasons,
         versions=versions(),
         device=device_name(prepared.net.device),
         gradients=prepared.net.gradients,
@@ -145,6 +146,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     config = prepared.config
     found = list(statement.warnings) if statement else []
+    found += prepared.settings.warnings
     found += _rare_events(prepared, guarantees)
     found += prepared.contributions.warnings if prepared.contributions else ()
     private = config.privacy.randomness == "system" or config.data.source not in PUBLIC

@@ -173,7 +173,7 @@ def trace(
             raise BadValue("folder", folder, "holds a finished run", "name another")
         # a checkpoint of other plans or records is refused when it is loaded
         prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
-        _write_config(folder, config)
+        _write_config(folder, prepared.config)
         rounds_of(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = device_name(prepared.net.device)

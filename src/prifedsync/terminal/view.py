@@ -14,7 +14,7 @@ from rich.table import Column
 
 from ..accounting.progress import WorstEpsilon
 from ..accounting.statement import up
-from ..events import Event, ForOwner, Planned, RoundDone
+from ..events import Event, ForOwner, Note, Planned, RoundDone
 from .contributions import print_contributions
 from .lines import say, say_place, screen
 from .record import score
@@ -74,6 +74,8 @@ class View:
             self._notes(event)
         elif isinstance(event, Planned):
             print_contributions(event.contributions, self.console)
+        elif isinstance(event, Note):
+            say(self.console, f"{'warning: ' if event.warning else ''}{event.text}")
         elif self.live:
             self._move(event.what, event.done, event.of, [])
 
