@@ -13,6 +13,8 @@ from .fields import (
     TargetConfig,
 )
 from .layering import DEFAULT_PRESET, PRESETS, preset_names
+from .reading import RENAMED
+from .toml import joined
 from .whole import Config, from_mapping, load
 from .writing import as_mapping, dotted, to_toml
 
@@ -21,6 +23,7 @@ __all__ = [
     "EMBEDDED",
     "PRESETS",
     "PUBLIC",
+    "RENAMED",
     "ClientConfig",
     "Config",
     "DataConfig",
@@ -33,6 +36,7 @@ __all__ = [
     "as_mapping",
     "dotted",
     "from_mapping",
+    "joined",
     "load",
     "preset_names",
     "to_toml",

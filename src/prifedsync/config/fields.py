@@ -21,7 +21,7 @@ Sampling = Literal["poisson", "fixed"]
 Batch = int | Literal["full"]
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
-Compared = Literal["alone", "non-private"]
+Compared = Literal["alone", "alone-private", "non-private"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..limits import MOST_STEPS
 from .checks import check
@@ -47,9 +47,15 @@ class Config:
     )  # fmt: skip
     evaluate_every: int = field(1, "rounds between two evaluations; 0 evaluates at the end only", 0)
     compare: tuple[Compared, ...] = field(
-        None, "non-private baselines to train for comparison; [] by default with your own data"
+        None,
+        "baselines to train for comparison: each client alone without noise (alone) or with its own noise (alone-private), "
+        "all together without noise (non-private); [] by default with your own data",
     )
-    metric: Metric = field("auto", "evaluation metric; auto: accuracy, or rmse for regression")
+    metrics: tuple[Metric, ...] = field(
+        ("auto",),
+        "evaluation metrics, the first of which is shown while training; auto: accuracy, or rmse for regression",
+        remedy='give a list, as in metrics = ["auc", "accuracy"]',
+    )
     data: DataConfig = field(DataConfig)
     model: ModelConfig = field(ModelConfig)
     local: LocalConfig = field(LocalConfig)
@@ -64,7 +70,7 @@ class Config:
         for name, value in values(Config, given, "", Config).items():
             object.__setattr__(self, name, value)
         if self.compare is None:
-            object.__setattr__(self, "compare", ("alone", "non-private") if self.data.source in EMBEDDED else ())
+            object.__setattr__(self, "compare", get_args(Compared) if self.data.source in EMBEDDED else ())
         check(self)
 
     def changed(self, **changes: Any) -> Config:

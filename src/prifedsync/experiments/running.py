@@ -124,6 +124,7 @@ def _identity(config: Config) -> dict[str, Any]:
         for name, value in _without_place(config).items()
         if name != "rounds"
     }
+    identity["metric"] = identity.pop("metrics")[0]  # the field's name when the first runs were saved; others decide nothing
     performance = identity.pop("performance")
     arithmetic = {key: value for key, value in performance.items() if key in ("dtype", "engine")}
     return identity | ({"performance": arithmetic} if arithmetic else {})
@@ -153,9 +154,9 @@ def _check(config: Config) -> None:
         rule = f"must be one of {', '.join(PUBLIC)}"
         remedy = "use prifedsync train for your own records"
         raise BadValue("data.source", config.data.source, rule, remedy)
-    if config.metric not in ("auto", "accuracy"):
+    if config.metrics[0] not in ("auto", "accuracy"):
         rule = "must be accuracy, because the paper counts rounds until an accuracy is reached"
-        raise BadValue("metric", config.metric, rule, omit)
+        raise BadValue("metrics", config.metrics[0], rule, omit)
     if config.rule.name in RULES and not RULES[config.rule.name].uploads:
         rule = "sends no upload, so there is no global model to compare"
         raise BadValue("rule.name", config.rule.name, rule, "choose a rule that sends uploads")
