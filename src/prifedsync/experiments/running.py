@@ -124,7 +124,8 @@ def _identity(config: Config) -> dict[str, Any]:
         for name, value in _without_place(config).items()
         if name != "rounds"
     }
-    identity["metric"] = identity.pop("metrics")[0]  # the field's name when the first runs were saved; others decide nothing
+    del identity["metrics"]
+    identity["metric"] = config.metrics[0]  # as the field was called when runs were first saved; others decide nothing
     performance = identity.pop("performance")
     arithmetic = {key: value for key, value in performance.items() if key in ("dtype", "engine")}
     return identity | ({"performance": arithmetic} if arithmetic else {})

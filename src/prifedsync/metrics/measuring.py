@@ -1,7 +1,7 @@
 """Scores of answers with intervals, client by client and over all clients: at the end of a run, and of other records.
 
-Intervals are percentiles of a bootstrap over test records. They say how much a score varies with the choice of test records,
-not how much it varies with the noise of another run.
+Intervals are percentiles of a bootstrap over test records. They say how much a score varies with the choice of test
+records, not how much it varies with the noise of another run.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _intervals(metrics: Sequence[Metric], outputs: Tensor, y: Tensor, resampling
     """For each metric: of each client's score, of all records together, and of both means."""
     if not len(y):
         return [([], None, (None, None))] * len(metrics)
-    starts = np.cumsum(resampling.sizes) - resampling.sizes
+    sizes = np.array(resampling.sizes, dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
     together = np.zeros(1, dtype=np.int64)
     both = [[statistic_of(metric, outputs, y, each) for each in (starts, together)] for metric in metrics]
     drawn: list[list[tuple[Array, Array, Array]]] = [[] for _ in metrics]
@@ -142,9 +143,7 @@ def _percentiles(values: Array) -> list[Interval | None]:
         columns = np.arange(values.shape[1])
         ends.append(ordered[low, columns] + (place - low) * (ordered[high, columns] - ordered[low, columns]))
     enough = counts >= DEFINED * len(values)
-    return [
-        Interval(float(low), float(high)) if ok else None for low, high, ok in zip(*ends, enough.tolist(), strict=True)
-    ]
+    return [Interval(float(low), float(high)) if ok else None for low, high, ok in zip(*ends, enough.tolist(), strict=True)]
 
 
 def _of_proportions(ones: Array, resampling: Resampling, found: Found) -> Found:

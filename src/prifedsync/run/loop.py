@@ -25,7 +25,6 @@ from .history import Row, logged_rows, row_of
 from .prepare import Prepared
 from .tensorboard import events_of
 
-
 Scored = dict[str, dict[str, Score]]  # metric → model → score; empty where a round is not evaluated
 
 

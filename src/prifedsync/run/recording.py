@@ -42,7 +42,6 @@ from ..sync import Account, Engine
 from .loop import Session
 from .prepare import Prepared
 
-
 MOST_INTERVALS = 1_000  # clients of which a record keeps the intervals of every score
 
 

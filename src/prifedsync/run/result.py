@@ -104,9 +104,9 @@ class Result:
         record = self.record
         ran = f"{_count(record.config['rounds'], 'round')}, {_count(len(record.clients), 'client')}"
         lines = [f"Result of {ran}; scores on the clients' own test records:"]
-        for metric, models in record.by_metric.items():
+        for metric, kinds in record.by_metric.items():
             lines.append(f"{metric}:")
-            for name, scores in models.items():
+            for name, scores in kinds.items():
                 kept = " (kept, not covered)" * (name == "personal" and KEPT in record.personal_models)
                 lines.append(f"  {NAMES[name] + kept:<{WIDTH}}  {_means(scores.own)}")
         if record.guarantee is not None:

@@ -147,8 +147,8 @@ def resume(
         given = FromPython(clients, model, rule, optimiser, _several(metric, metrics), layer_rules)
         config = _config_of(folder)
         if given.metrics is not None and given.metric_names != list(config.metrics):
-            rule = f"differ from those that the run was begun with, {list(config.metrics)}"
-            raise BadValue("metrics", given.metric_names, rule, "give the same metrics in the same order")
+            broken = f"differ from those that the run was begun with, {list(config.metrics)}"
+            raise BadValue("metrics", given.metric_names, broken, "give the same metrics in the same order")
         with watching(progress, watch) as told:
             return _run(config, given, folder, told)
 
