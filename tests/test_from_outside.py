@@ -174,7 +174,9 @@ def test_a_metric_by_name_and_from_python(mine):
     accuracy = prifedsync.train(config_of()).record
     by_name = prifedsync.train(config_of(f'metrics="{mine}:right"')).record
     given = prifedsync.train(config_of(), metric=function("metrics", f"{mine}:right")).record
-    assert by_name.scores["released"].own == pytest.approx(accuracy.scores["released"].own)
+    mine_own, own = by_name.scores["released"].own, accuracy.scores["released"].own
+    assert (mine_own.mean, mine_own.record_mean, mine_own.worst) == pytest.approx((own.mean, own.record_mean, own.worst))
+    assert (mine_own.clients, mine_own.records, mine_own.interval) == (own.clients, own.records, None)
     assert by_name.scores == given.scores
     assert (by_name.metric, given.metric) == ("right", "right")
     assert given.config["metrics"] == ["python:metric"]

@@ -100,7 +100,7 @@ def draws_alone(prepared: Prepared) -> Draws:
     if config.privacy.randomness == "system":
         return SystemDraws()
     digest = hashlib.blake2b(f"{ALONE_PRIVATE} {config.seed}".encode(), digest_size=8).digest()
-    return SeededDraws(int.from_bytes(digest, "little"))
+    return SeededDraws(int.from_bytes(digest, "little") >> 1)  # as large as a seed of the config may be
 
 
 @dataclass

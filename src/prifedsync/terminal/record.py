@@ -55,7 +55,8 @@ def _interval(interval: Interval | None) -> str:
 def _explained(record: RunRecord) -> Iterator[str]:
     """What is in the means, what the intervals are, and which scores are undefined."""
     for metric, models in record.by_metric.items():
-        for own in [both.own for model, both in models.items() if model == record.in_use]:
+        own = models[record.in_use].own if record.in_use in models else None
+        if own and own.records:
             yield (
                 f"{metric}: each of {_count(own.clients, 'client')} counts once in the mean over clients, each of "
                 f"{_count(own.records, 'test record')} once in the mean over records."
