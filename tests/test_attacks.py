@@ -229,8 +229,8 @@ def test_a_long_name_is_refused_before_training():
 
 
 def test_area_under_the_curve_of_many_classes_is_refused_before_training():
-    with pytest.raises(BadValue, match="metric = auc needs two classes, not 10"):
-        run.train(load("digits", ["metric=auc"]))
+    with pytest.raises(BadValue, match="metrics = auc needs two classes, not 10"):
+        run.train(load("digits", ["metrics=auc"]))
 
 
 def test_scores_of_two_outputs_are_those_of_one():

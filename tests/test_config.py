@@ -89,7 +89,7 @@ def test_every_preset_says_what_it_is_for_and_loads_complete(name):
             missing = always - set(written[section])
             assert not missing
     assert config.privacy.randomness == "seeded"  # presets are on public data
-    assert config.compare == (("alone", "non-private") if config.data.source in EMBEDDED else ())
+    assert config.compare == (("alone", "alone-private", "non-private") if config.data.source in EMBEDDED else ())
     assert again(config) == config
 
 
@@ -287,7 +287,7 @@ def test_what_is_compared_depends_on_whose_data_it_is():
     assert load(None, csv, data="records.csv").compare == ()
     assert load(None, [*csv, "compare=alone"], data=Path("records.csv")).compare == ("alone",)
     assert load(None, ["data.source=mine.loading:digits"]).compare == ()
-    assert load("breast-cancer").compare == ("alone", "non-private")
+    assert load("breast-cancer").compare == ("alone", "alone-private", "non-private")
 
 
 def test_data_and_device_are_laid_over_all():
@@ -316,7 +316,7 @@ def test_data_and_device_are_laid_over_all():
         ('compare=["alone"]', "compare", ("alone",)),
         ("model.hidden=64, 32", "model.hidden", (64, 32)),
         ("local.optimiser=mine.steps:lion", "local.optimiser", "mine.steps:lion"),
-        ("metric=/srv/my scores.py:kappa", "metric", "/srv/my scores.py:kappa"),
+        ("metrics=/srv/my scores.py:kappa", "metrics", ("/srv/my scores.py:kappa",)),
         ("clients.a.optimiser=mine:lion", "clients", {"a": ClientConfig(optimiser="mine:lion")}),
         ("rule.inner_steps=5", "rule.own", {"inner_steps": 5}),
         ("rule.publish=true", "rule.own", {"publish": True}),
@@ -423,7 +423,10 @@ def test_an_unknown_preset_is_refused_with_the_nearest():
         ("local.sampling=poison", 'local.sampling = "poison" must be "poisson" or "fixed"; did you mean poisson?'),
         ("local.optimiser=adma", 'local.optimiser = "adma" must be "sgd", '),
         ("clients.a.optimiser=sgdd", 'clients.a.optimiser = "sgdd" must be "sgd", '),
-        ("metric=acuracy", 'metric = "acuracy" must be "auto", "accuracy", "auc", "f1", "rmse" or "module:function"; did'),
+        (
+            "metrics=acuracy",
+            'metrics = "acuracy" must be "auto", "accuracy", "auc", "f1", "rmse" or "module:function"; did',
+        ),
         ("rule.inner_steps={a = 1}", "rule.inner_steps = {a = 1} must be a finite number, text, true or false, or a list"),
         ("rule.outer_step=nan", "rule.outer_step = nan must be a finite number"),
         ("rule.day=1979-05-27", "rule.day = 1979-05-27 must be a finite number"),
@@ -439,8 +442,10 @@ def test_an_unknown_preset_is_refused_with_the_nearest():
         ("data.ranges=3", "data.ranges = 3 must be a table"),
         ("data.label_values=[true, 1]", "data.label_values = true must be a whole number, a number or text"),
         ("data.missing.age=nan", "data.missing.age = nan must be a whole number, a number or text"),
-        ("metric=rmse", "metric = rmse does not fit data.task = classes"),
-        ("compare=alone,together", 'compare = "together" must be "alone" or "non-private"'),
+        ("metrics=auc,rmse", "metrics = rmse does not fit data.task = classes"),
+        ("metrics=[]", "metrics = [] must name at least one metric"),
+        ("metric=auc", 'metric = "auc" is not a field; it is called metrics, and is a list: metrics = ["auc", "accuracy"]'),
+        ("compare=alone,together", 'compare = "together" must be "alone", "alone-private" or "non-private"'),
         ("local=3", "local = 3 must be a table"),
         ("privacy.target=1", "privacy.target = 1 must be a table"),
         ("privacy.target.advantage=1", "privacy.target.advantage = 1 must be a number in (0, 1)"),
@@ -527,7 +532,7 @@ def test_a_preset_by_its_name_under_your_own_data_is_not_seeded():
 
 def test_a_metric_of_ones_own_fits_any_task():
     for task in ("classes", "regression"):
-        assert load(None, ["metric=mine:score", f"data.task={task}"]).metric == "mine:score"
+        assert load(None, ["metrics=mine:score", f"data.task={task}"]).metrics == ("mine:score",)
 
 
 def test_the_config_never_loads_torch():

@@ -60,9 +60,9 @@ def test_the_registry_says_what_each_is():
         "rmse": (True, True, ("regression",)),
     }
     assert [metric_of("auto", task).name for task in ("classes", "binary", "regression")] == ["accuracy"] * 2 + ["rmse"]
-    with pytest.raises(BadValue, match=r"metric = rmse does not go with data\.task = classes"):
+    with pytest.raises(BadValue, match=r"metrics = rmse does not go with data\.task = classes"):
         METRICS["rmse"].check("classes", 10)
-    with pytest.raises(BadValue, match="metric = auc needs two classes, not 10"):
+    with pytest.raises(BadValue, match="metrics = auc needs two classes, not 10"):
         AUC.check("classes", 10)
 
 
@@ -116,16 +116,16 @@ def test_models_that_diverged_and_clients_without_records_are_not_asked():
 def test_a_metric_that_fails_is_refused_in_one_line(of, mean, says):
     with pytest.raises(BadValue) as refusal:
         scores(Metric(name="mine", of=of, mean=mean), OUTPUTS, Y, [4])
-    assert str(refusal.value).startswith(f"metric = mine {says}")
+    assert str(refusal.value).startswith(f"metrics = mine {says}")
     assert "\n" not in str(refusal.value)
 
 
 def test_what_is_no_metric_is_refused():
     with pytest.raises(BadValue, match="must be a function or a Metric, and is a float"):
         metric_of("python:metric", "classes", 0.5)
-    with pytest.raises(BadValue, match="metric = python:metric was given from Python when this run began; give it again"):
+    with pytest.raises(BadValue, match="metrics = python:metric was given from Python when this run began; give it again"):
         metric_of("python:metric", "classes")
-    with pytest.raises(BadValue, match='metric = distance is given from Python, and the config says "auto"'):
+    with pytest.raises(BadValue, match='metrics = distance is given from Python, and the config says "auto"'):
         metric_of("auto", "classes", distance)
     with pytest.raises(BadValue, match="no module nowhere"):
         metric_of("nowhere:metric", "classes")

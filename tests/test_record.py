@@ -1,43 +1,127 @@
 """The record of a run as JSON: in the version of today, and in earlier ones."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from prifedsync.record import SCHEMA_VERSION, RunRecord
+from prifedsync.record import SCHEMA_VERSION, ClientRecord, RunRecord
+from prifedsync.scores import Interval, Measured, Score
 from prifedsync.values import BadValue
 
-from .terminal.printed import record
+from .terminal.printed import record, statement
+
+RANGE = Interval(0.8912, 0.9765)
+MODELS = ("personal", "released", "alone", "alone-private", "non-private")
 
 
-def version_1(data):
-    """The JSON as schema version 1 had it."""
-    scores = {name: {"own": both["own"], "everybody": both["pooled"]} for name, both in data["scores"].items()}
-    return {**data, "scores": scores, "schema_version": 1}
+def client(name, number=0, models=MODELS, metrics=("accuracy",), interval=RANGE):
+    """Clients of one number share their plan and guarantees by value, not by identity."""
+    stated = statement().as_json() | {"curve": [[i / 60, 1 - i / 60 - number / 1e6] for i in range(60)]}
+    return ClientRecord(
+        name=name, records=400 + number, plan={"mechanism": "NoisySteps", "records": 400 + number, "rounds": 30},
+        rounds_taken=30, noisy_queries=30, planned=stated, taken={"epsilon": {"lower": 1.0, "upper": 2.0 + number}},
+        test_records=100, scores={model: {metric: Measured(0.934217, interval) for metric in metrics} for model in models},
+    )  # fmt: skip
+
+
+def old_client(name, personal):
+    own = {name: value for name, value in vars(client(name)).items() if name not in ("scores", "test_records")}
+    return own | {"personal": personal, "released": 0.75}
+
+
+def old_version(version):
+    """The JSON as schema versions 1 and 2 had it: one metric, and all of a client with it."""
+    today = record()
+    pooled = {1: "everybody", 2: "pooled"}[version]
+    short = {name: (each.own, each.pooled) for name, each in today.scores.items()}
+    scores = {
+        name: {key: {"mean": score.mean, "worst": score.worst, "clients": score.clients}
+               for key, score in zip(("own", pooled), both, strict=True)}
+        for name, both in short.items()
+    }  # fmt: skip
+    new = ("by_metric", "lower_is_better", "in_use", "shared", "joining", "clients")
+    rest = {name: value for name, value in today.as_json().items() if name not in new}
+    clients = [old_client("a", 0.5), old_client("b", None)]
+    return {**rest, "metric": "accuracy", "scores": scores, "clients": clients, "schema_version": version}
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "record.json"
-    path.write_text(json.dumps(record().as_json()))
-    assert RunRecord.read(path) == record()
-    assert json.loads(path.read_text())["scores"]["released"]["pooled"]["mean"] == 0.72
+    clients = (client("a", 1), client("b", 2, interval=None), client("c", 1))
+    clients[2].scores["alone"]["accuracy"] = Measured(None, None, "no test records")
+    whole = record(clients=clients, lower_is_better=("rmse",), in_use="personal")
+    path.write_text(whole.text(), encoding="utf-8")
+    found = RunRecord.read(path)
+    assert found == whole
+    assert found.joining == whole.joining
+    assert found.undefined == {("accuracy", "alone", "no test records"): ("c",)}
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert data["by_metric"]["accuracy"]["released"]["own"] == {
+        "mean_over_clients": 0.92, "mean_over_clients_interval": [0.881, 0.951],
+        "mean_over_records": 0.905, "mean_over_records_interval": [0.871, 0.941],
+        "worst": 0.82, "clients": 3, "records": 90,
+    }  # fmt: skip
+    assert [row["client"] for row in data["joining"]] == ["a", "b", "c"]
 
 
-def test_a_record_of_version_1_has_its_scores_under_the_new_name():
-    old = RunRecord.from_json(version_1(record().as_json()))
-    assert old == record()
-    assert old.scores["released"].pooled.mean == 0.72
-    assert old.schema_version == SCHEMA_VERSION == 2
+def test_each_different_plan_and_guarantee_stands_once():
+    data = record(clients=(client("a", 1), client("b", 2), client("c", 1))).as_json()
+    assert [each["plan"] for each in data["clients"]] == [0, 1, 0]
+    assert [each["planned"] for each in data["clients"]] == [0, 1, 0]
+    assert [len(data["shared"][name]) for name in ("plan", "planned", "taken")] == [2, 2, 2]
+    assert client("a").plan is not client("c").plan  # equal is enough
 
 
-@pytest.mark.parametrize("version", [0, 3, None, "1"])
+@pytest.mark.parametrize("plans", [1, 30])
+def test_ten_thousand_clients_stay_under_five_megabytes(plans):
+    shared = [client("", number) for number in range(plans)]
+    few = replace(shared[0], name="", scores={})
+
+    def one(i):
+        like = shared[i % plans]
+        bare = client("", metrics=("auc", "accuracy"), interval=None).scores
+        return replace(few, name=f"hospital-of-somewhere-{i:05}", plan=like.plan, planned=like.planned, taken=like.taken,
+                       records=like.records, scores=bare)  # fmt: skip
+
+    scores = record().scores
+    whole = record(clients=tuple(one(i) for i in range(10_000)), by_metric={"auc": scores, "accuracy": scores})
+    text = whole.text()
+    assert len(text.encode()) < 5_000_000
+    assert len(json.loads(text)["shared"]["planned"]) == plans
+    assert RunRecord.from_json(json.loads(text)).clients[4_321] == whole.clients[4_321]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_of_an_earlier_version_is_read(version):
+    old = RunRecord.from_json(json.loads(json.dumps(old_version(version))))
+    assert old.schema_version == SCHEMA_VERSION == 3
+    assert (old.metric, old.metrics, old.in_use) == ("accuracy", ("accuracy",), "released")
+    assert old.scores["released"].own == Score(0.92, 0.82, 3)
+    assert old.scores["released"].pooled == Score(0.72, 0.62, 3)
+    first, second = old.clients
+    assert (first.personal, first.released, first.plan) == (0.5, 0.75, client("a").plan)
+    assert (second.personal, second.planned) == (None, client("b").planned)
+    assert RunRecord.from_json(old.as_json()) == old
+
+
+@pytest.mark.parametrize("version", [0, 4, None, "1"])
 def test_other_versions_are_refused(version):
-    with pytest.raises(BadValue, match="must be a schema version that this program can read, 1 to 2"):
+    with pytest.raises(BadValue, match="must be a schema version that this program can read, 1 to 3"):
         RunRecord.from_json({**record().as_json(), "schema_version": version})
 
 
 def test_a_name_of_the_other_version_is_refused(tmp_path):
     path = tmp_path / "record.json"
-    path.write_text(json.dumps({**version_1(record().as_json()), "schema_version": 2}))
+    path.write_text(json.dumps({**old_version(1), "schema_version": 2}))
     with pytest.raises(BadValue, match=r"cannot be read: KeyError\('pooled'\); restore the file"):
+        RunRecord.read(path)
+
+
+def test_a_place_that_is_not_there_is_refused(tmp_path):
+    path = tmp_path / "record.json"
+    data = record(clients=(client("a"),)).as_json()
+    data["clients"][0]["plan"] = 7
+    path.write_text(json.dumps(data))
+    with pytest.raises(BadValue, match="cannot be read: IndexError"):
         RunRecord.read(path)

@@ -168,7 +168,7 @@ def test_other_targets_and_metrics(task, metric):
     draw = torch.Generator().manual_seed(3)
     x = {name: torch.randn(60, 4, generator=draw) for name in "ab"}
     clients = {name: (v, (v[:, 0] > 0).float() if task == "binary" else v[:, 0]) for name, v in x.items()}
-    config = {**OWN, "metric": metric, "rounds": 40, "data": {"task": task}}
+    config = {**OWN, "metrics": [metric], "rounds": 40, "data": {"task": task}}
     config = {**config, "privacy": {"noise_multiplier": 1.0}, "local": {"learning_rate": 0.5}}
     score = prifedsync.train(config, clients=clients).record.scores["released"].own
     assert score.clients == 2

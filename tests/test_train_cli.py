@@ -41,7 +41,7 @@ def test_the_default_trains_and_says_what_it_cost(tmp_path):
     assert "round 6 of 6" in done.stderr  # plain lines where there is no terminal
     assert "left" in done.stderr
     record = json.loads((tmp_path / "run/record.json").read_text())
-    assert record["schema_version"] == 2
+    assert record["schema_version"] == 3
     assert record["guarantee"]["mu"]["upper"] <= 1
 
 
@@ -160,7 +160,7 @@ def patients(count, seed):
 
 CSV = """
 rounds = 15
-metric = "auc"
+metrics = ["auc"]
 [data]
 source = "csv"
 path = "{path}"
@@ -205,8 +205,8 @@ def test_csv_files_are_trained_end_to_end_by_one_command(tables):
     assert sizes == {"north": 96, "south": 72, "west": 48}
     assert record["scores"]["released"]["own"]["mean"] > 0.8  # area under the curve
     assert record["config"]["privacy"]["randomness"] == "system"
-    assert set(record["scores"]) == {"personal", "released"}  # nothing is compared on private data unless asked
-    epsilons = [client["planned"]["epsilon"]["upper"] for client in record["clients"]]
+    assert set(record["by_metric"]["auc"]) == {"personal", "released"}  # nothing is compared on private data unless asked
+    epsilons = [record["shared"]["planned"][client["planned"]]["epsilon"]["upper"] for client in record["clients"]]
     assert epsilons == sorted(epsilons)  # fewer records, larger rate, larger ε
 
 
@@ -240,7 +240,7 @@ BAD_CONFIGS = {
     "participation of nobody": ("rounds = 15", "rounds = 15\nparticipation = 0", "participation"),
     "no rounds": ("rounds = 15", "rounds = 0", "rounds"),
     "a range upside down": ("age = [0, 100]", "age = [100, 0]", "data.ranges.age"),
-    "a metric of other targets": ('metric = "auc"', 'metric = "rmse"', "metric"),
+    "a metric of other targets": ('metrics = ["auc"]', 'metrics = ["rmse"]', "metrics"),
     "an unknown client": ("[privacy]", "[clients.east]\nbatch = 2\n[privacy]", "did you mean west?"),
     "not TOML": ("rounds = 15", "rounds 15", "is not TOML"),
     "fixed with add-remove": ("batch = 20", 'batch = 20\nsampling = "fixed"', "poisson"),

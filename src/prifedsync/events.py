@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .accounting.contributions import Contributions
 from .accounting.progress import WorstEpsilon
-from .record import Score
+from .scores import Score
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """A round is over. `phase` is "private", "non-private", or the name of the baseline that is being trained."""
+    """A round is over. `phase` is "private", "non-private", or the name of the baseline that is being trained.
+
+    `personal` and `released` are scores by the run's first metric, over clients' own test records.
+    """
 
     phase: str
     round: int
@@ -23,6 +26,7 @@ class RoundDone:
     seconds: float
     spending: WorstEpsilon | None  # None if there is no guarantee
     seeded: bool
+    others: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)  # metrics after the first: name → model → score
 
     def epsilon_so_far(self) -> float | None:
         """An upper bound on every client's ε after these rounds. `spending.seconds` is the time that computing it took."""

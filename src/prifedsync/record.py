@@ -1,12 +1,16 @@
-"""The record of a finished run: its config, the privacy guarantee of each client, and the scores. It needs no torch."""
+"""The record of a finished run: its config, the privacy guarantee of each client, and the scores. It needs no torch.
+
+In JSON each different plan and guarantee stands once, and clients refer to it by its place: a run of 10,000 clients stays
+small. In Python every client has its own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,11 @@ from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
 from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
+from .joining import Joining, joining, shown
+from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 POOLED = {1: "everybody", 2: "pooled"}  # schema version → the name of `Scores.pooled` in its JSON
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
@@ -24,42 +30,21 @@ NOTHING_LEAVES = (
     "which are kept and trained without noise"
 )
 KEPT = "kept by the client, trained without noise"
-SCORES_LEAK = "scores, comparisons too, are computed without noise: the guarantee does not cover them"
+SCORES_LEAK = (
+    "scores are computed without noise, and so are their intervals, the comparisons and what is said about joining: "
+    "the guarantee does not cover them"
+)
 TIMINGS_LEAK = (
     "timings are measured without noise and may depend on the records, as on how many are in a batch: the guarantee does "
     "not cover them"
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
-
-
-@dataclass(frozen=True)
-class Score:
-    """The score of one model, or of one model per client, over the clients that have a score."""
-
-    mean: float | None
-    worst: float | None
-    clients: int
-
-    @staticmethod
-    def over(values: Iterable[float | None], lower_is_better: bool) -> Score:
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if not known:
-            return Score(None, None, 0)
-        worst = max(known) if lower_is_better else min(known)
-        return Score(math.fsum(known) / len(known), worst, len(known))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The scores of one kind of model: on each client's own test records, and on all clients' test records together."""
-
-    own: Score
-    pooled: Score
+SHARED = ("plan", "planned", "taken")  # of a client: in JSON the place in a list of all different ones
 
 
 @dataclass(frozen=True)
 class ClientRecord:
-    """One client: its plan, what it did, and the guarantee of each."""
+    """One client: its plan, what it did, the guarantee of each, and its scores."""
 
     name: str
     records: int | None  # None where the number is not public
@@ -68,8 +53,21 @@ class ClientRecord:
     noisy_queries: int
     planned: dict[str, Any] | None  # the guarantee for all rounds, where an honest coin decides participation
     taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
-    personal: float | None
-    released: float | None
+    test_records: int | None = None  # None where the number is not public
+    scores: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)  # model → metric → score on its test records
+
+    @property
+    def personal(self) -> float | None:
+        """The score of its own model, by the first metric."""
+        return self._first("personal")
+
+    @property
+    def released(self) -> float | None:
+        """The score of the released model, by the first metric."""
+        return self._first("released")
+
+    def _first(self, model: str) -> float | None:
+        return next((score.value for score in self.scores.get(model, {}).values()), None)
 
 
 @dataclass(frozen=True)
@@ -80,41 +78,104 @@ class RunRecord:
     clients: tuple[ClientRecord, ...]
     guarantee: dict[str, Any] | None  # holds for every client: each number is the worst over all clients
     sentence: str  # the guarantee in words
-    metric: str
-    scores: Mapping[str, Scores]  # of personal models, the released model and the baselines
+    by_metric: Mapping[str, Mapping[str, Scores]]  # metric → personal models, the released model and the baselines
     warnings: tuple[str, ...]
     versions: Mapping[str, str]
     device: str
     gradients: str  # the method for per-sample gradients: bookkeeping, vmap or loop
     parameters: int
     settings: tuple[str, ...] = ()  # the numbers of the config that were chosen from public numbers, and why
+    lower_is_better: tuple[str, ...] = ()  # metrics of which less is better
+    in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics. The first one is shown while a run trains."""
+        return tuple(self.by_metric)
+
+    @property
+    def metric(self) -> str:
+        """The first metric."""
+        return self.metrics[0]
+
+    @property
+    def scores(self) -> Mapping[str, Scores]:
+        """The scores by the first metric."""
+        return self.by_metric[self.metric]
+
+    @cached_property
+    def joining(self) -> tuple[Joining, ...]:
+        """Whether joining is worth it, by the first metric: a row for each client."""
+        return joining(self.clients, self.metric, self.in_use, self.metric in self.lower_is_better)
+
+    @property
+    def joining_shown(self) -> tuple[Joining, ...]:
+        """The rows of the printed table: all of up to 20 clients, else the smallest, median, largest and worst."""
+        places = shown(self.clients, self.metric, self.in_use, self.metric in self.lower_is_better)
+        return tuple(self.joining[place] for place in places)
+
+    @property
+    def undefined(self) -> dict[tuple[str, str, str], tuple[str, ...]]:
+        """(metric, model, reason) → the clients whose score is undefined, and left out of the means."""
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for client in self.clients:
+            for model, scores in client.scores.items():
+                for metric, score in scores.items():
+                    if score.value is None:
+                        found.setdefault((metric, model, score.why), []).append(client.name)
+        return {key: tuple(names) for key, names in found.items()}
+
     def as_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The record as JSON has it: what many clients share stands once, and clients have its place."""
+        shared = {name: _Once() for name in SHARED}
+        clients = [_client_as_json(client, shared) for client in self.clients]
+        plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        replaced = {
+            "by_metric": {
+                metric: {model: {name: _score_as_json(getattr(both, name)) for name in ("own", "pooled")}
+                         for model, both in models.items()}
+                for metric, models in self.by_metric.items()
+            },
+            "lower_is_better": list(self.lower_is_better),
+            "warnings": list(self.warnings),
+            "joining": [_row_as_json(row) for row in self.joining_shown],
+            "shared": {name: once.values for name, once in shared.items()},
+            "clients": clients,
+        }  # fmt: skip
+        return plain | replaced
+
+    def text(self) -> str:
+        """The same as the text of a file, with a line for each client."""
+        return f"{_laid_out(self.as_json(), 0)}\n"
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> RunRecord:
         """The record that `as_json` wrote, in this schema version or in an earlier one."""
         version = data.get("schema_version")
-        if version not in tuple(POOLED):
+        if version not in (*POOLED, SCHEMA_VERSION):
             rule = f"must be a schema version that this program can read, 1 to {SCHEMA_VERSION}"
             remedy = "read the record with the program version that wrote it"
             raise BadValue("schema_version", version, rule, remedy)
+        found = dict(data) if version == SCHEMA_VERSION else _upgraded(data, POOLED[version])
+        shared = found.pop("shared")
+        found.pop("joining", None)  # follows from the clients
+        metrics = tuple(found["by_metric"])
         changed = {
-            "scores": {
-                name: Scores(own=Score(**both["own"]), pooled=Score(**both[POOLED[version]]))
-                for name, both in data["scores"].items()
+            "by_metric": {
+                metric: {model: Scores(_score_of(both["own"]), _score_of(both["pooled"])) for model, both in models.items()}
+                for metric, models in found["by_metric"].items()
             },
-            "clients": tuple(ClientRecord(**client) for client in data["clients"]),
-            "warnings": tuple(data["warnings"]),
-            "settings": tuple(data.get("settings", ())),
+            "clients": tuple(_client_of(client, shared, metrics) for client in found["clients"]),
+            "warnings": tuple(found["warnings"]),
+            "lower_is_better": tuple(found["lower_is_better"]),
+            "settings": tuple(found.get("settings", ())),
             "schema_version": SCHEMA_VERSION,
         }
-        return RunRecord(**{**data, **changed})
+        return RunRecord(**{**found, **changed})
 
     @staticmethod
     def read(path: Path) -> RunRecord:
@@ -123,13 +184,136 @@ class RunRecord:
             return RunRecord.from_json(json.loads(path.read_bytes()))
         except BadValue:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             remedy = "restore the file from a copy"
             raise BadValue("record", path, f"cannot be read: {error!r}", remedy) from None
 
     def repeatable(self) -> dict[str, Any]:
         """The part that must be equal if the same run is repeated."""
         return {key: value for key, value in self.as_json().items() if key not in ("timings", "host")}
+
+
+# ---------------------------------------------------------------------- the record as JSON
+
+
+class _Once:
+    """Values that many clients share, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._place: dict[str, int] = {}
+        self._text: dict[int, str] = {}  # of values that were met before: clients share objects
+
+    def place(self, value: Any) -> int | None:
+        if value is None:
+            return None
+        if id(value) not in self._text:
+            self._text[id(value)] = json.dumps(value, sort_keys=True)
+        text = self._text[id(value)]
+        if text not in self._place:
+            self._place[text] = len(self.values)
+            self.values.append(value)
+        return self._place[text]
+
+
+def _client_as_json(client: ClientRecord, shared: Mapping[str, _Once]) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(client).items() if name not in (*SHARED, "scores")}
+    places = {name: shared[name].place(getattr(client, name)) for name in SHARED}
+    scores = {model: [_measured_as_json(score) for score in by.values()] for model, by in client.scores.items()}
+    return {**plain, **places, "scores": scores}
+
+
+def _client_of(data: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], metrics: Sequence[str]) -> ClientRecord:
+    places = {name: data[name] for name in SHARED}
+    values = {name: None if place is None else shared[name][place] for name, place in places.items()}
+    scores = {
+        model: {metric: _measured_of(score) for metric, score in zip(metrics, row, strict=True)}
+        for model, row in data["scores"].items()
+    }
+    return ClientRecord(**{**data, **values, "scores": scores})
+
+
+def _measured_as_json(score: Measured) -> list[float] | str:
+    """[value], [value, low, high], or the reason why there is none."""
+    if score.value is None:
+        return score.why
+    return [score.value, *(score.interval or ())]
+
+
+def _measured_of(data: Sequence[float] | str) -> Measured:
+    if isinstance(data, str):
+        return Measured(None, None, data)
+    value, *ends = data
+    return Measured(value, Interval(*ends) if ends else None)
+
+
+SCORE_NAMES = {  # of a `Score` → in JSON
+    "mean": "mean_over_clients",
+    "interval": "mean_over_clients_interval",
+    "record_mean": "mean_over_records",
+    "record_interval": "mean_over_records_interval",
+    "worst": "worst",
+    "clients": "clients",
+    "records": "records",
+}
+
+
+def _score_as_json(score: Score) -> dict[str, Any]:
+    return {name: getattr(score, field) for field, name in SCORE_NAMES.items()}
+
+
+def _score_of(data: Mapping[str, Any]) -> Score:
+    values = {field: data[name] for field, name in SCORE_NAMES.items()}
+    intervals = {field: Interval(*values[field]) for field in ("interval", "record_interval") if values[field]}
+    return Score(**{**values, **intervals})
+
+
+def _row_as_json(row: Joining) -> dict[str, Any]:
+    return {"client": row.client, "verdict": row.verdict, "sentence": row.sentence}
+
+
+def _upgraded(data: Mapping[str, Any], pooled: str) -> dict[str, Any]:
+    """The JSON of schema version 1 or 2, which had one metric and everything of a client with it, as that of version 3."""
+    metric = data["metric"]
+    models = data["scores"]
+    shared: dict[str, list[Any]] = {name: [client[name] for client in data["clients"]] for name in SHARED}
+    names = {"mean": "mean_over_clients", "worst": "worst", "clients": "clients"}
+    empty = {**dict.fromkeys(SCORE_NAMES.values()), "records": 0}
+
+    def score(old: Mapping[str, Any]) -> dict[str, Any]:
+        return {**empty, **{name: old[field] for field, name in names.items()}}
+
+    def client(place: int, old: Mapping[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in old.items() if name not in ("personal", "released")}
+        own = {model: ["" if old[model] is None else [old[model]]] for model in ("personal", "released") if model in models}
+        return {**rest, **dict.fromkeys(SHARED, place), "scores": own}
+
+    changed = {
+        "by_metric": {metric: {model: {"own": score(both["own"]), "pooled": score(both[pooled])}
+                               for model, both in models.items()}},
+        "lower_is_better": ["rmse"] if metric == "rmse" else [],
+        "clients": [client(place, old) for place, old in enumerate(data["clients"])],
+        "shared": shared,
+    }  # fmt: skip
+    return {**{name: value for name, value in data.items() if name not in ("metric", "scores")}, **changed}
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """JSON with a line for each of the outer fields and for each client."""
+    if depth < 2 and isinstance(value, Mapping) and value:
+        lines = [f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(item, depth + 1)}" for key, item in value.items()]
+        return _lines("{", lines, "}", depth)
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return _lines("[", [json.dumps(item, ensure_ascii=False, allow_nan=False) for item in value], "]", depth)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _lines(opening: str, lines: Sequence[str], closing: str, depth: int) -> str:
+    indent = " " * (depth + 1)
+    return "\n".join([opening, ",\n".join(f"{indent}{line}" for line in lines), f"{' ' * depth}{closing}"])
+
+
+# ---------------------------------------------------------------------- guarantees
 
 
 class Guarantees:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .local.answers import Absent, Answer, Lost, Refused, Sent, Stayed
 from .rules import LocalOnly, Noised, Server, Unprotected
+from .scores import Measurement, Values
 from .values import number, whole
 
 __all__ = [
@@ -80,12 +81,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores on test records by the client's name; None where it has none to score on."""
+    """Scores on test records by the client's name, one for each metric; None where a score is undefined."""
 
-    personal: Mapping[str, float | None]  # clients' own models on their own test records
-    released: Mapping[str, float | None]  # the released model on each client's test records; empty where there is none
-    pooled_personal: Mapping[str, float | None]  # clients' own models on everybody's test records
-    pooled_released: float | None  # the released model on everybody's
+    personal: Mapping[str, Values]  # clients' own models on their own test records
+    released: Mapping[str, Values]  # the released model on each client's test records; empty where there is none
 
 
 class Clients(Protocol):
@@ -109,12 +108,13 @@ class Engine(Clients, Protocol):
     def models(self) -> Mapping[str, Model]:
         """The model each client uses; each is made when it is looked up."""
 
-    def evaluate(
-        self, released: Tensor | None, own: Sequence[str] = (), pooled: Sequence[str] | None = None
-    ) -> Evaluation | None:
-        """Scores of the released model, and of these clients' own; None where clients do not show their scores.
+    def evaluate(self, released: Tensor | None, own: Sequence[str] = ()) -> Evaluation | None:
+        """Scores of the released model, and of these clients' own; None where clients do not show their scores."""
 
-        pooled: on everybody's test records together too, with these clients' own models."""
+    def measure(self, released: Tensor | None, own: bool) -> Mapping[str, tuple[Measurement, ...]] | None:
+        """The same at the end of a run, with intervals and on everybody's test records too.
+
+        "released" (where there is such a model) and "personal" (if `own`) → one measurement for each metric."""
 
     def save(self) -> dict[str, Any]:
         """Writes what changed, over nothing that the last `save` named; all that is needed to go on, as JSON."""

@@ -126,7 +126,7 @@ FIELDS = {
     "server_rate": 0.5,
     "data.task": "regression",
     "averaging": 0.0,
-    "metric": "auc",
+    "metrics": ["auc"],
     "rule.strength": 0.5,
     "model.dropout": False,
     "performance.engine": "reference",

@@ -25,9 +25,25 @@ BY_TASK = {"classes": ("accuracy", "f1"), "binary": ("accuracy", "auc", "f1"), "
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
 
+class OneMetric(Scorer):
+    """Scores by one metric, as they are without the others."""
+
+    def __init__(self, net, tests, metric):
+        super().__init__(net, tests, [metric])
+
+    def own(self, model, clients):
+        return [score for (score,) in super().own(model, clients)]
+
+    def each(self, weights):
+        return [score for (score,) in super().each(weights)]
+
+    def pooled(self, models):
+        return [score for (score,) in super().pooled(models)]
+
+
 def scorer_of(case, metric="accuracy", sizes=SIZES, device="cpu", module=None):
     net = Net(module or case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), torch.float64, device)
-    return Scorer(net, [case.records(size, seed=10 + i) for i, size in enumerate(sizes)], METRICS[metric])
+    return OneMetric(net, [case.records(size, seed=10 + i) for i, size in enumerate(sizes)], METRICS[metric])
 
 
 def models_of(net, count):
@@ -94,7 +110,7 @@ def test_a_record_that_several_clients_have_is_answered_once(name, device, monke
     (x, y), generator = case.records(7, seed=5), torch.Generator().manual_seed(0)
     drawn = [torch.randint(7, (6,), generator=generator) for _ in range(5)]
     tests = [(x[picked], y[picked.roll(i)]) for i, picked in enumerate(drawn)]
-    scorer = Scorer(scorer.net, tests, METRICS["accuracy"])
+    scorer = OneMetric(scorer.net, tests, METRICS["accuracy"])
     models = models_of(scorer.net, 5)
     own = [alone(case, "accuracy", model, *test) for model, test in zip(models, tests, strict=True)]
     assert scorer.own(models.__getitem__, range(5)) == own

@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_named(config, tmp_path):
 @pytest.mark.parametrize(
     ("change", "field"),
     [("evaluate_every=2", "evaluate_every"), ("data.test_records=0", "test_records"),
-     ("privacy.mechanism=output-gaussian", "mechanism"), ("rule.name=alone", "rule.name"), ("metric=f1", "metric"),
+     ("privacy.mechanism=output-gaussian", "mechanism"), ("rule.name=alone", "rule.name"), ("metrics=f1", "metrics"),
      ("privacy.randomness=system", "randomness"),
      ("data.source=mine:load", "data.source")],
 )  # fmt: skip

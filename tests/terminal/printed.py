@@ -4,7 +4,8 @@ import re
 
 from prifedsync.accounting.statement import Numbers, Statement
 from prifedsync.fdp import Bound, Neighbours
-from prifedsync.record import RunRecord, Score, Scores
+from prifedsync.record import RunRecord
+from prifedsync.scores import Interval, Score, Scores
 
 # The two ends of every bracket are far apart, so that a number from the wrong end is seen.
 HONEST = Numbers(Bound(1.0, 2.0), Bound(0.25, 0.5), Bound(0.125, 0.25), ((0.001, 0.9375), (0.01, 0.875)))
@@ -32,11 +33,15 @@ def record(**changed):
         "clients": (),
         "guarantee": stated.as_json(),
         "sentence": stated.sentence(),
-        "metric": "accuracy",
-        "scores": {
-            "personal": Scores(Score(0.91, 0.81, 3), Score(0.71, 0.61, 3)),
-            "released": Scores(Score(0.92, 0.82, 3), Score(0.72, 0.62, 3)),
-            "alone": Scores(Score(0.93, 0.83, 3), Score(0.73, None, 3)),
+        "by_metric": {
+            "accuracy": {
+                "personal": Scores(Score(0.91, 0.81, 3, 0.90, 90), Score(0.71, 0.61, 3)),
+                "released": Scores(
+                    Score(0.92, 0.82, 3, 0.905, 90, Interval(0.881, 0.951), Interval(0.871, 0.941)),
+                    Score(0.72, 0.62, 3, 0.72, 90, Interval(0.691, 0.741), Interval(0.691, 0.741)),
+                ),
+                "alone": Scores(Score(0.93, 0.83, 3), Score(0.73, None, 3)),
+            },
         },
         "warnings": (BEWARE, "a second warning"),
         "versions": {},

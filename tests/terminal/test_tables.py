@@ -8,7 +8,8 @@ import pytest
 from prifedsync.accounting import NoisySteps, PrivacyPlan, Target
 from prifedsync.accounting.planning import ClientAnswer
 from prifedsync.fdp import Neighbours
-from prifedsync.record import KEPT
+from prifedsync.record import KEPT, ClientRecord
+from prifedsync.scores import Interval, Measured
 from prifedsync.terminal import (
     print_answers,
     print_audit,
@@ -77,22 +78,61 @@ def test_no_bound_is_infinite(printed):
 def test_means_and_worst_scores_stand_in_their_columns(printed):
     text = printed(print_record, record(), None)
     rows = rows_of(text)
-    assert rows["model"] == ["own mean", "own worst", "all mean", "all worst"]
-    assert rows["personal"] == ["per client, private", "0.910", "0.810", "0.710", "0.610"]
-    assert rows["released"] == ["one for all, private", "0.920", "0.820", "0.720", "0.620"]
-    assert rows["alone"] == ["client alone, not private", "0.930", "0.830", "0.730", "–"]
+    assert rows["personal"] == ["private", "0.910", "0.900", "0.810", "0.710"]
+    assert rows["released"] == ["private", "0.920", "0.905", "0.820", "0.720"]
+    assert rows["alone"] == ["not private", "0.930", "–", "0.830", "0.730"]
+    (below,) = [line.split() for line in text.splitlines() if "–0.9" in line]
+    assert below == ["0.881–0.951", "0.871–0.941", "0.691–0.741"]
+    assert words(text).startswith(
+        "accuracy on the clients' own test records, and on all records together mean over mean over"
+    )
+    assert "each of 3 clients counts once in the mean over clients, each of 90 test records once in the mean over" in text
+    assert "Ranges are 95% bootstrap intervals over test records; they do not show how runs vary." in text
     assert fits(text)
+
+
+def scored(name, records, **scores):
+    given = {model.replace("_", "-"): {"accuracy": score} for model, score in scores.items()}
+    planned = {"epsilon": {"lower": 1.0, "upper": 2.00001}}
+    return ClientRecord(name, records, None, 1, 1, planned, None, 40, given)
+
+
+def test_joining_is_a_table_and_a_sentence_for_each_client(printed):
+    known = Measured(0.9, Interval(0.85, 0.95))
+    north = scored("north", 1412, released=known, alone_private=Measured(0.7, Interval(0.6, 0.8)), personal=Measured(0.5))
+    south = scored("south", 5, released=Measured(None, None, "one class only"), alone_private=known)
+    text = printed(print_record, record(clients=(north, south)), None)
+    rows = rows_of(text)
+    assert "Is joining worth it? (accuracy on each client's own test records)" in words(text)
+    assert rows["client"] == ["records", "ε ≤", "alone, same ε", "released", "personal"]
+    assert rows["north"] == ["1,412", "2.001", "0.700", "0.900", "0.500"]  # ε on its safe side
+    assert rows["south"] == ["5", "2.001", "0.900", "–", "–"]
+    assert "north (1,412 records) gains: accuracy 0.900 with the others against 0.700 alone at the same privacy" in text
+    assert "accuracy of released is undefined at south (one class only), and left out of its means." in text
+    assert "--set" not in text
+
+
+def test_where_nothing_was_compared_one_line_says_how(printed):
+    clients = tuple(scored(f"c{i}", i, released=Measured(0.9 - i / 1000)) for i in range(10_000))
+    text = printed(print_record, record(clients=clients), None)
+    assert "4 of 10,000 clients: smallest, median, largest and worst" not in text  # the largest is the worst here
+    assert "3 of 10,000 clients: smallest, median, largest and worst" in words(text)
+    assert text.count("--set compare=alone,alone-private") == 1
+    assert len(text.splitlines()) < 40
+    undefined = tuple(scored(f"c{i}", i, released=Measured(None, None, "one class only")) for i in range(10_000))
+    text = printed(print_record, record(clients=undefined), None)
+    assert "undefined at c0, c1, c2, c3, c4 and 9,995 more clients (one class only)" in text
 
 
 def test_models_without_a_guarantee_are_not_called_private(printed):
     bare = record(guarantee=None, sentence="no guarantee: trained without noise")
     text = printed(print_record, bare, None)
-    assert rows_of(text)["personal"][0] == "per client, not private"
-    assert rows_of(text)["released"][0] == "one for all, not private"
+    assert rows_of(text)["personal"][0] == "not private"
+    assert rows_of(text)["released"][0] == "not private"
     assert "no guarantee: trained without noise" in text
     assert "ε ≤" not in text
     kept = record(personal_models=f"not private if published: {KEPT}")
-    assert rows_of(printed(print_record, kept, None))["personal"][0] == "per client, kept"
+    assert rows_of(printed(print_record, kept, None))["personal"][0] == "kept"
 
 
 def test_every_warning_of_a_run_is_printed_as_it_is(printed):

@@ -14,6 +14,8 @@ from .fields import (
     TargetConfig,
 )
 from .layering import DEFAULT_PRESET, PRESETS, preset_names
+from .reading import RENAMED
+from .toml import joined
 from .whole import Config, from_mapping, load
 from .writing import as_mapping, dotted, to_toml
 
@@ -24,6 +26,7 @@ __all__ = [
     "EMBEDDED",
     "PRESETS",
     "PUBLIC",
+    "RENAMED",
     "ClientConfig",
     "Config",
     "DataConfig",
@@ -36,6 +39,7 @@ __all__ = [
     "as_mapping",
     "dotted",
     "from_mapping",
+    "joined",
     "load",
     "preset_names",
     "to_toml",

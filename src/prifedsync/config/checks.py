@@ -22,10 +22,7 @@ def check(config: Config) -> None:
     _check_noise(config)
     _check_adjacency(config)
     _check_data(config.data)
-    regression = config.data.task == "regression"
-    if config.metric in METRICS and config.metric != "auto" and (config.metric == "rmse") != regression:
-        rule = f"does not fit data.task = {config.data.task}"
-        raise BadValue("metric", config.metric, rule, 'metric = "auto" chooses one that fits')
+    _check_metrics(config)
 
 
 def noise_settings(privacy: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +69,16 @@ def _check_adjacency(config: Config) -> None:
             "because the records held out would depend on the private number of records"
         )
         raise BadValue("data.test_fraction", config.data.test_fraction, rule, "set it to 0 and give separate test records")
+
+
+def _check_metrics(config: Config) -> None:
+    if not config.metrics:
+        raise BadValue("metrics", "[]", "must name at least one metric", 'metrics = ["auto"] chooses one that fits')
+    regression = config.data.task == "regression"
+    for name in config.metrics:
+        if name in METRICS and name != "auto" and (name == "rmse") != regression:
+            rule = f"does not fit data.task = {config.data.task}"
+            raise BadValue("metrics", name, rule, 'metrics = ["auto"] chooses one that fits')
 
 
 def _check_data(data: DataConfig) -> None:

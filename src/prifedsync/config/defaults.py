@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .fields import EMBEDDED, PUBLIC
+from .fields import EMBEDDED, PUBLIC, Compared
 
 if TYPE_CHECKING:
     from .whole import Config
@@ -24,7 +24,7 @@ def filled(config: Config) -> dict[str, Any]:
     missing = [name for name in AUTOMATIC if value_of(config, name) is None]
     parts = with_values(config, {name: AUTO if own else _KNOWN[name] for name in missing})
     if config.compare is None:
-        parts["compare"] = ("alone", "non-private") if config.data.source in EMBEDDED else ()
+        parts["compare"] = get_args(Compared) if config.data.source in EMBEDDED else ()
     return parts
 
 

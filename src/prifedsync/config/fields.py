@@ -23,10 +23,11 @@ Value = int | float | str  # of a category or label; without a Literal beside it
 Partition = Literal["shards", "iid", "dirichlet", "quantity", "column"]
 Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Merge = Literal["records", "equal"]
-Compared = Literal["alone", "non-private"]
+Compared = Literal["alone", "alone-private", "non-private"]
 
 # Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning`
-# refuses a config without. Later rooms therefore hold numbers, and that is what their types say. None becomes a default in `filled`.
+# refuses a config without. Later rooms therefore hold numbers, and that is what their types say. None becomes a
+# default in `filled`.
 if TYPE_CHECKING:
     AutoWhole = int
     AutoNumber = float

@@ -16,6 +16,7 @@ from .declaring import Declared, allowed, arms, declared, hints, is_free, keys_o
 from .toml import joined, toml
 
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
+RENAMED = {"metric": 'it is called metrics, and is a list: metrics = ["auc", "accuracy"]'}
 WHERE_FIELDS_ARE = "prifedsync train --show-config lists the fields"
 
 
@@ -95,6 +96,8 @@ def _names(part: Any, name: str = "") -> Iterator[str]:
 
 def _nearest(name: str, key: str, part: type, whole: type) -> str:
     """Which field an unknown key may have meant: alike in full, or alike in its last word but elsewhere."""
+    if joined(name, key) in RENAMED:
+        return RENAMED[joined(name, key)]
 
     def alike(candidate: str) -> float:
         last = SequenceMatcher(None, str(key), candidate.rpartition(".")[2]).ratio()

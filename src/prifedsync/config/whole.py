@@ -69,12 +69,18 @@ class Config:
     )  # fmt: skip
     evaluate_every: int = field(1, "rounds between two evaluations; 0 evaluates at the end only", 0)
     compare: tuple[Compared, ...] = field(
-        None, "non-private baselines to train for comparison; [] by default with your own data"
+        None,
+        "baselines to train for comparison: each client alone without noise (alone) or with its own noise (alone-private), "
+        "all together without noise (non-private); [] by default with your own data",
+    )
+    metrics: tuple[Metric, ...] = field(
+        ("auto",),
+        "evaluation metrics, the first of which is shown while training; auto: accuracy, or rmse for regression",
+        remedy='give a list, as in metrics = ["auc", "accuracy"]',
     )
     chosen: tuple[Automatic, ...] = field(
         (), 'fields that were "auto" before this run wrote their numbers; you need not set this'
     )
-    metric: Metric = field("auto", "evaluation metric; auto: accuracy, or rmse for regression")
     data: DataConfig = field(DataConfig)
     model: ModelConfig = field(ModelConfig)
     local: LocalConfig = field(LocalConfig)

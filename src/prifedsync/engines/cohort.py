@@ -29,11 +29,12 @@ from ..local.job import Part
 from ..local.optimisers import outside
 from ..local.step import LocalState
 from ..rules import Noised, Rule, Steps, Unprotected, trial
+from ..scores import Measurement
 from ..store import noted, places_of, room
 from ..sync import Account, Evaluation, Helpers, Model, Uploads
 from ..values import BadValue
 from .binding import Binding, machinery
-from .scoring import Scorer
+from .scoring import Scorer, with_pooled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,9 +152,7 @@ class Cohort(ABC):
     def models(self) -> Mapping[str, Model]:
         return _Models(self)
 
-    def evaluate(
-        self, released: Tensor | None, own: Sequence[str] = (), pooled: Sequence[str] | None = None
-    ) -> Evaluation | None:
+    def evaluate(self, released: Tensor | None, own: Sequence[str] = ()) -> Evaluation | None:
         scorer = self.scorer
         if scorer is None:
             return None
@@ -162,17 +161,26 @@ class Cohort(ABC):
         return Evaluation(
             personal=dict(zip(own, personal, strict=True)),
             released=dict(zip(self.names, scorer.each(released), strict=True)) if released is not None else {},
-            pooled_personal=self._pooled(scorer, pooled or ()),
-            pooled_released=scorer.pooled([released])[0] if released is not None and pooled is not None else None,
         )
 
-    def _pooled(self, scorer: Scorer, names: Sequence[str]) -> dict[str, float | None]:
-        """Clients' own models on everybody's test records; those that never took part all have the first one."""
-        places = [self.place(name) for name in names]
-        trained = [i for i in places if self.clients[i].taken]
+    def measure(self, released: Tensor | None, own: bool) -> Mapping[str, tuple[Measurement, ...]] | None:
+        scorer = self.scorer
+        if scorer is None:
+            return None
+        found = {}
+        if own:
+            found["personal"] = self._pooled(scorer, scorer.measure_own(lambda i: self.personal(i).value))
+        if released is not None:
+            found["released"] = scorer.measure_each(released)
+        return found
+
+    def _pooled(self, scorer: Scorer, measured: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """With clients' own models on everybody's test records; those that never took part all have the first one."""
+        trained = [client.index for client in self.clients if client.taken]
         score = dict(zip(trained, scorer.pooled(self.personal(i).value for i in trained), strict=True))
-        first = scorer.pooled([self.start])[0] if len(trained) < len(places) else None
-        return {self.names[i]: score.get(i, first) for i in places}
+        first = scorer.pooled([self.start]) if len(trained) < len(self.clients) else []
+        found = [score[i] if i in score else first[0] for i in range(len(self.clients))]
+        return with_pooled(measured, scorer.over_models(found))
 
     def save(self) -> dict[str, Any]:
         return {

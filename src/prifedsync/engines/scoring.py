@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
@@ -20,7 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..local import Net
-from ..metrics import Metric, scores
+from ..metrics import Metric, measured, scores
+from ..scores import Measurement, Score, Values
 
 MOST_TOGETHER = 400_000  # records scored when every client's model meets everybody's records; beyond, a sample of them
 # What models and their activations may take at once. On a CPU a stack that outgrows the caches is slower than its models
@@ -29,22 +31,31 @@ CPU_BYTES, GPU_BYTES = 2**25, 2**31
 FEWEST = 4
 
 
-def _on_host(found: list[Tensor]) -> list[float | None]:
-    values = torch.cat(found).tolist() if found else []  # the only transfer from the device
-    return [value if math.isfinite(value) else None for value in values]
+def _on_host(found: list[Tensor]) -> list[Values]:
+    """Of scores [C, metrics], one tuple for each client."""
+    rows = torch.cat(found).tolist() if found else []  # the only transfer from the device
+    return [tuple(value if math.isfinite(value) else None for value in row) for row in rows]
 
 
 # ---------------------------------------------------------------------- models
 
 
 class Scorer:
-    """The clients' test records, and one metric.
+    """The clients' test records, and the metrics of a run.
+
+    groups: the person of each test record, a tensor for each client; None: every record is somebody else's.
 
     Test sets are often drawn from one pool: a record that several clients have lies here once, and whoever answers
     everybody's records answers it once."""
 
-    def __init__(self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metric: Metric, seed: int = 0) -> None:
-        self.net, self.metric = net, metric
+    def __init__(
+        self, net: Net, tests: Sequence[tuple[Tensor, Tensor]], metrics: Sequence[Metric], seed: int = 0,
+        groups: Sequence[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        self.net = net
+        self.metrics = tuple(metrics)
+        self.seed = seed
+        self.groups = groups
         self.sizes = [len(x) for x, _ in tests]
         x, y = torch.cat([x for x, _ in tests]), torch.cat([y for _, y in tests])
         first, places = _distinct(x)
@@ -56,36 +67,79 @@ class Scorer:
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed % 2**32))
         self.sample = order[:some].sort().values.to(net.device)
 
-    def own(self, model: Callable[[int], Tensor], clients: Sequence[int]) -> list[float | None]:
+    def own(self, model: Callable[[int], Tensor], clients: Sequence[int]) -> list[Values]:
         """Each of these clients' models on its own test records; `model` gives the weights by the client's number."""
         found, order = [], []
-        truth, places = self.y.split(self.sizes), self.places.split(self.sizes)
-        for group in self._groups(clients):
-            answers = self._answers([model(i) for i in group], [places[i] for i in group])
+        truth = self.y.split(self.sizes)
+        for group, answers in self._own_answers(model, clients):
             y = torch.cat([truth[i] for i in group])
-            found.append(scores(self.metric, torch.cat(answers), y, [self.sizes[i] for i in group]))
+            found.append(self._scores(torch.cat(answers), y, [self.sizes[i] for i in group]))
             order += group
         score = dict(zip(order, _on_host(found), strict=True))
-        return [score.get(i) for i in clients]
+        return [score.get(i, self._nothing) for i in clients]
 
-    def each(self, weights: Tensor) -> list[float | None]:
+    def each(self, weights: Tensor) -> list[Values]:
         """One model on every client's test records."""
         if not len(self.x):
-            return [None] * len(self.sizes)
-        with torch.no_grad(), self.net.exact():
-            outputs = self._one_model(weights, self.x)[self.places]
-        return _on_host([scores(self.metric, outputs, self.y, self.sizes)])
+            return [self._nothing] * len(self.sizes)
+        return _on_host([self._scores(self._everywhere(weights), self.y, self.sizes)])
 
-    def pooled(self, models: Iterable[Tensor]) -> list[float | None]:
+    def measure_own(self, model: Callable[[int], Tensor]) -> tuple[Measurement, ...]:
+        """Every client's own model on its own test records, with intervals; one for each metric.
+
+        On all clients' test records each client's model is another one: those scores are `pooled`, and have no intervals.
+        """
+        answers = {i: one for group, out in self._own_answers(model, range(len(self.sizes)))
+                   for i, one in zip(group, out, strict=True)}  # fmt: skip
+        outputs = torch.cat([answers[i] for i in sorted(answers)]) if answers else self.y.new_zeros(0, 1)
+        return self._measured(outputs)
+
+    def measure_each(self, weights: Tensor) -> tuple[Measurement, ...]:
+        """One model on every client's test records and on all of them together, with intervals; one for each metric."""
+        return self._measured(self._everywhere(weights) if len(self.x) else self.y.new_zeros(0, 1))
+
+    def over_models(self, found: Sequence[Values]) -> list[Score]:
+        """What `pooled` found of many models, one score for each metric."""
+        return [
+            Score.over([values[at] for values in found], metric.lower_is_better) for at, metric in enumerate(self.metrics)
+        ]
+
+    def pooled(self, models: Iterable[Tensor]) -> list[Values]:
         """Each model on all test records together, or on a fixed sample where there are very many."""
         if not len(self.x):
-            return [None for _ in models]
+            return [self._nothing for _ in models]
         places, at = self.places[self.sample].unique(return_inverse=True)
         found, y, waiting = [], self.y[self.sample], iter(models)
         while group := list(islice(waiting, self._together(len(places)))):
             outputs = torch.cat([answers[at] for answers in self._answers(group, [places] * len(group))])
-            found.append(scores(self.metric, outputs, y.repeat(len(group)), [len(y)] * len(group)))
+            found.append(self._scores(outputs, y.repeat(len(group)), [len(y)] * len(group)))
         return _on_host(found)
+
+    @property
+    def _nothing(self) -> Values:
+        return (None,) * len(self.metrics)
+
+    def _scores(self, outputs: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Of each run of `sizes` records, [C, metrics]."""
+        found = [scores(metric, outputs, y, sizes) for metric in self.metrics]
+        device = found[0].device
+        return torch.stack([each.to(device) for each in found], 1)
+
+    def _measured(self, outputs: Tensor) -> tuple[Measurement, ...]:
+        return measured(self.metrics, outputs, self.y, self.sizes, seed=self.seed, groups=self.groups)
+
+    def _everywhere(self, weights: Tensor) -> Tensor:
+        """What one model answers to all test records, client by client."""
+        with torch.no_grad(), self.net.exact():
+            return self._one_model(weights, self.x)[self.places]
+
+    def _own_answers(
+        self, model: Callable[[int], Tensor], clients: Iterable[int]
+    ) -> Iterator[tuple[list[int], list[Tensor]]]:
+        """Clients that are scored together, and what the model of each answers to its own test records."""
+        places = self.places.split(self.sizes)
+        for group in self._groups(clients):
+            yield group, self._answers([model(i) for i in group], [places[i] for i in group])
 
     def _groups(self, clients: Iterable[int]) -> Iterator[list[int]]:
         """Clients that are scored together: of like sizes, so that padding at most doubles their records."""
@@ -152,6 +206,13 @@ class Scorer:
         with torch.no_grad(), largest:
             self.net.outputs(weights, one)
         return 3 * max(one.nbytes, largest.bytes)
+
+
+def with_pooled(measured: Sequence[Measurement], pooled: Sequence[Score]) -> tuple[Measurement, ...]:
+    """The same with these scores on all clients' test records, one for each metric."""
+    return tuple(
+        replace(each, scores=replace(each.scores, pooled=score)) for each, score in zip(measured, pooled, strict=True)
+    )
 
 
 class _Largest(TorchFunctionMode):

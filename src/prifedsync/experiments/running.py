@@ -126,6 +126,8 @@ def _identity(config: Config) -> dict[str, Any]:
     }
     if identity["merge"] == "equal":  # as all runs were that finished before there was another way
         del identity["merge"]
+    del identity["metrics"]
+    identity["metric"] = config.metrics[0]  # as the field was called when runs were first saved; others decide nothing
     performance = identity.pop("performance")
     arithmetic = {key: value for key, value in performance.items() if key in ("dtype", "engine")}
     return identity | ({"performance": arithmetic} if arithmetic else {})
@@ -155,9 +157,9 @@ def _check(config: Config) -> None:
         rule = f"must be one of {', '.join(PUBLIC)}"
         remedy = "use prifedsync train for your own records"
         raise BadValue("data.source", config.data.source, rule, remedy)
-    if config.metric not in ("auto", "accuracy"):
+    if config.metrics[0] not in ("auto", "accuracy"):
         rule = "must be accuracy, because the paper counts rounds until an accuracy is reached"
-        raise BadValue("metric", config.metric, rule, omit)
+        raise BadValue("metrics", config.metrics[0], rule, omit)
     if config.rule.name in RULES and not RULES[config.rule.name].uploads:
         rule = "sends no upload, so there is no global model to compare"
         raise BadValue("rule.name", config.rule.name, rule, "choose a rule that sends uploads")

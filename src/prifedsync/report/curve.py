@@ -17,6 +17,7 @@ from ..values import BadValue
 INK = "#1f2937"
 ACCENT = "#0f62a8"
 WARN = "#b45309"
+GREY = "#6b7280"
 PALE = "#9ca3af"
 TITLE = "Lower bounds on the error rates of any attack"
 X_LABEL = "false positive rate α"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .curve import ACCENT, INK, PALE, WARN
+from .curve import ACCENT, GREY, INK, PALE, WARN
 
 COLUMNS = {  # of a run's history → what the line is called, and how it looks
     "personal_mean": ("personal models, mean over clients", WARN, "solid"),
@@ -14,7 +14,7 @@ COLUMNS = {  # of a run's history → what the line is called, and how it looks
     "released_mean": ("released model, mean over clients", ACCENT, "solid"),
     "released_worst": ("released model, worst client", ACCENT, "dot"),
 }
-BASELINE_COLOURS = (INK, PALE)
+BASELINE_COLOURS = (INK, GREY, PALE)  # as many as there are kinds of baselines
 X_LABEL = "round"
 TITLE = "Scores on the clients' own test records"
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}

@@ -173,6 +173,12 @@ class Rule:
         return self.attends or type(self).helper is not Rule.helper
 
     @property
+    def personalises(self) -> bool:
+        """Whether a client goes on with a model of its own, and not with the released one."""
+        own_start = type(self).start is not Rule.start
+        return not self.uploads or self.kept is not None or self.outer or self.reads_uploads or own_start
+
+    @property
     def steps(self) -> Steps:
         """The local steps that lead to the upload."""
         return Steps()

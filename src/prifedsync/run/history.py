@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,28 @@ from ..files import LOG
 Row = dict[str, Any]  # column → value; every row has the same columns
 
 
-def row_of(line: Mapping[str, Any], seconds: float | None) -> Row:
-    """One round. Scores are None where the round was not evaluated; `line` is the round's line in the log."""
-    row = {"round": line["round"], "participants": line["participants"]}
-    for kind in ("personal", "released"):
-        score = line.get(kind, {})
-        row |= {f"{kind}_mean": score.get("mean"), f"{kind}_worst": score.get("worst")}
+def row_of(line: Mapping[str, Any], seconds: float | None, others: Sequence[str]) -> Row:
+    """One round. Scores are None where the round was not evaluated; `line` is the round's line in the log.
+
+    `others`: the metrics after the first. The columns of their scores begin with their names.
+    """
+    row = {"round": line["round"], "participants": line["participants"], **_columns(line, "")}
+    for metric in others:
+        row |= _columns(line.get("others", {}).get(metric, {}), f"{metric}_")
     return row | {"seconds": seconds}
 
 
-def logged_rows(folder: Path | None) -> list[Row]:
+def _columns(scores: Mapping[str, Any], prefix: str) -> Row:
+    return {
+        f"{prefix}{model}_{name}": scores.get(model, {}).get(name)
+        for model in ("personal", "released")
+        for name in ("mean", "worst")
+    }
+
+
+def logged_rows(folder: Path | None, others: Sequence[str]) -> list[Row]:
     """The rounds that a resumed run has behind it. The log holds no times, so `seconds` is None."""
     path = folder / LOG if folder else None
     if path is None or not path.is_file():
         return []
-    return [row_of(json.loads(line), None) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row_of(json.loads(line), None, others) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -6,9 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +16,33 @@ from ..config import Config
 from ..events import RoundDone, Until, Watch, Working
 from ..files import LOG, RoundLog, round_log
 from ..local import Draws, SeededDraws, SystemDraws
-from ..record import Score
 from ..rules import Server
+from ..scores import Measurement, Score, Values
 from ..server import Aggregator
-from ..sync import Aggregation, Clients, Engine, Evaluation, Synchronisation, Uploads, synchronise
+from ..sync import Aggregation, Clients, Engine, Uploads, synchronise
 from .checkpoint import Checkpoint
 from .history import Row, logged_rows, row_of
 from .prepare import Prepared
 from .tensorboard import events_of
 
+Scored = dict[str, dict[str, Score]]  # metric → model → score; empty where a round is not evaluated
+
 
 @dataclass
 class Scores:
-    """The last score of each client's own model, and whose model has changed since."""
+    """The last scores of each client's own model, and whose model has changed since."""
 
-    personal: dict[str, float | None]
+    personal: dict[str, Values | None]  # None: it was never scored
     stale: set[str]
 
     def changed(self, uploads: Uploads, last: bool) -> None:
         """After a round; at the end everybody is scored who never was."""
         self.stale |= set(uploads.trained)
         if last:
-            self.stale |= {name for name, score in self.personal.items() if score is None}
+            self.stale |= {name for name, scores in self.personal.items() if scores is None}
 
-    def after(self, prepared: Prepared, engine: Engine, server: Server) -> dict[str, Score]:
-        """Scores of personal models and of the released one; none where clients do not show theirs."""
+    def after(self, prepared: Prepared, engine: Engine, server: Server) -> Scored:
+        """Scores of personal models and of the released one, metric by metric; none where clients do not show theirs."""
         released = server.released if prepared.rule.uploads else None
         names = [name for name in self.personal if name in self.stale]
         evaluation = engine.evaluate(released, names)
@@ -48,10 +50,12 @@ class Scores:
             return {}
         self.personal |= evaluation.personal
         self.stale.clear()
-        scored = {"personal": prepared.score(list(self.personal.values()))}
+        scored = {"personal": prepared.score(self.personal.values())}
         if released is not None:
-            scored["released"] = prepared.score(list(evaluation.released.values()))
-        return scored
+            scored["released"] = prepared.score(evaluation.released.values())
+        return {
+            metric.name: {model: found[at] for model, found in scored.items()} for at, metric in enumerate(prepared.metrics)
+        }
 
 
 @dataclass
@@ -73,11 +77,10 @@ class Session:
             self.log = log.synced()
             self.checkpoint.save(self.server, self.engine, self.aggregator, self.progress())
 
-    def evaluate(self) -> Evaluation | None:
-        """All scores at the end; those of personal models are as they were when they last changed."""
+    def measure(self) -> Mapping[str, tuple[Measurement, ...]]:
+        """All scores at the end, with intervals: model → one measurement for each metric."""
         released = self.server.released if self.prepared.rule.uploads else None
-        evaluation = self.engine.evaluate(released, pooled=self.engine.names)
-        return replace(evaluation, personal=self.scores.personal) if evaluation else None
+        return self.engine.measure(released, own=True) or {}
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint notes besides models."""
@@ -98,7 +101,8 @@ def session(prepared: Prepared, folder: Path | None, engine: Engine | None = Non
     begun = Session(prepared, engine, aggregator, Server(prepared.start), scores, checkpoint)
     if checkpoint and checkpoint.exists():
         begun.server, progress = checkpoint.load(engine, aggregator)
-        begun.scores = Scores(progress["personal"], set(progress["stale"]))
+        last = {name: None if scores is None else tuple(scores) for name, scores in progress["personal"].items()}
+        begun.scores = Scores(last, set(progress["stale"]))
         begun.log = progress["log"]
         begun.enough = progress["enough"]
     elif checkpoint:  # binds the key to these plans and records before anything is drawn
@@ -124,7 +128,8 @@ def rounds_of(
     begun = last = saved = time.perf_counter()
     rounds = () if run.enough else synchronised(prepared, run.aggregator, run.engine, run.server)
     with round_log(folder, run.log) as log, _gentle_interrupt() as interrupted:
-        run.history = logged_rows(folder)
+        others = [metric.name for metric in prepared.metrics[1:]]
+        run.history = logged_rows(folder, others)
         for run.server, uploads in rounds:
             scored = _scored(run, uploads)
             now = time.perf_counter()
@@ -132,10 +137,11 @@ def rounds_of(
             run.enough = until(done)
             line = _line(done)
             log.append(line)
-            run.history.append(row_of(line, now - last))
+            run.history.append(row_of(line, now - last, others))
             last = now
-            for name, score in scored.items():
-                events(f"{prepared.metric}/{name}", score, run.server.round)
+            for metric, models in scored.items():
+                for model, score in models.items():
+                    events(f"{metric}/{model}", score, run.server.round)
             watch(done)
             late = done.round == done.rounds or now - saved >= config.performance.checkpoint_seconds
             if late and not (run.enough or interrupted()):  # nobody goes on from where there was enough
@@ -156,7 +162,7 @@ def _check_accounted(prepared: Prepared, watch: Watch) -> None:
         spending.after(prepared.config.rounds, lambda done: watch(Working("checking plans", done, len(spending.plans))))
 
 
-def _scored(run: Session, uploads: Uploads) -> dict[str, Score]:
+def _scored(run: Session, uploads: Uploads) -> Scored:
     """The scores of a round, where they are due."""
     config = run.prepared.config
     round = run.server.round
@@ -165,26 +171,34 @@ def _scored(run: Session, uploads: Uploads) -> dict[str, Score]:
     return run.scores.after(run.prepared, run.engine, run.server) if due else {}
 
 
-def _done(run: Session, uploads: Uploads, scored: dict[str, Score], pace: float) -> RoundDone:
+def _done(run: Session, uploads: Uploads, scored: Scored, pace: float) -> RoundDone:
     prepared = run.prepared
+    first = scored.get(prepared.metric, {})
     return RoundDone(
         phase="private" if prepared.plans else "non-private",
         round=run.server.round,
         rounds=prepared.config.rounds,
         participants=len(uploads.trained),
-        personal=scored.get("personal"),
-        released=scored.get("released"),
+        personal=first.get("personal"),
+        released=first.get("released"),
         seconds=pace,
         spending=prepared.spending,
         seeded=prepared.config.privacy.randomness == "seeded",
+        others={metric: models for metric, models in scored.items() if metric != prepared.metric},
     )
 
 
 def _line(done: RoundDone) -> dict[str, Any]:
-    """A round's line in the log."""
-    scores = {"personal": done.personal, "released": done.released}
-    means = {name: {"mean": score.mean, "worst": score.worst} for name, score in scores.items() if score}
-    return {"round": done.round, "participants": done.participants, **means}
+    """A round's line in the log: scores by the first metric, then those by the others."""
+    line = {"round": done.round, "participants": done.participants}
+    line |= _means({"personal": done.personal, "released": done.released})
+    others = {metric: _means(models) for metric, models in done.others.items()}
+    return line | ({"others": others} if others else {})
+
+
+def _means(scores: Mapping[str, Score | None]) -> dict[str, Any]:
+    """Of each model the mean over clients, where each counts once, and the worst client's."""
+    return {model: {"mean": score.mean, "worst": score.worst} for model, score in scores.items() if score}
 
 
 def _has_rounds(folder: Path | None) -> bool:
@@ -197,9 +211,7 @@ def synchronised(
     prepared: Prepared, aggregation: Aggregation, clients: Clients, server: Server
 ) -> Iterator[tuple[Server, Uploads]]:
     """Algorithm 1 with the config's numbers."""
-    config = prepared.config
-    plan = Synchronisation(rounds=config.rounds, server_rate=config.server_rate, averaging=config.averaging)
-    return synchronise(plan, aggregation, clients, server)
+    return synchronise(prepared.synchronisation, aggregation, clients, server)
 
 
 @contextmanager

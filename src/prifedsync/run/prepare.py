@@ -6,7 +6,7 @@ A federation may be held, with all its records, or only described: a server plan
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,12 +28,13 @@ from ..events import ForOwner, Note, Watch, Working
 from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, losses
 from ..local.net.inspection import check_every_record
 from ..local.optimisers import checked
-from ..metrics import METRICS, Metric, metric_of
+from ..metrics import METRICS, Metric, metrics_of
 from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, contributions_of, jobs_of, participation_of, rule_of, with_given_rule
-from ..record import Score
 from ..rules import Rule
+from ..scores import Score, Values
 from ..server import Aggregator
 from ..settings import Settings
+from ..sync import Synchronisation
 from ..values import NOT_GIVEN, BadValue
 from .settling import settled
 
@@ -55,7 +56,7 @@ class Prepared:
     net: Net
     jobs: tuple[Job, ...]
     rule: Rule
-    scored_by: Metric
+    metrics: tuple[Metric, ...]
     settings: Settings  # which numbers of the config were chosen, and why
     optimiser: Update | None = None  # where it was given from Python
     rules: Preprocessing | None = None  # how raw rows become records; None where the federation is only described
@@ -69,7 +70,8 @@ class Prepared:
 
     @property
     def metric(self) -> str:
-        return self.scored_by.name
+        """The name of the first metric, which is shown while a run trains."""
+        return self.metrics[0].name
 
     @property
     def held(self) -> Federation:
@@ -86,7 +88,7 @@ class Prepared:
     @cached_property
     def scorer(self) -> Scorer:
         tests = [(client.test.x, client.test.y) for client in self.held.clients]
-        return Scorer(self.net, tests, self.scored_by, self.config.seed)
+        return Scorer(self.net, tests, self.metrics, self.config.seed)
 
     @property
     def plans(self) -> list[PrivacyPlan]:
@@ -101,9 +103,15 @@ class Prepared:
         """What each client adds to the server's mean; None where there is no mean of several, or no noise in it."""
         return contributions_of(self.config, self.jobs)
 
+    @property
+    def synchronisation(self) -> Synchronisation:
+        """The numbers of Algorithm 1 that the server reads."""
+        config = self.config
+        return Synchronisation(rounds=config.rounds, server_rate=config.server_rate, averaging=config.averaging)
+
     def serves(self, config: Config) -> bool:
         """Whether that config has the same records and the same net, to be trained in another way."""
-        same = ("data", "model", "seed", "metric", "performance")
+        same = ("data", "model", "seed", "metrics", "performance")
         return all(getattr(self.config, name) == getattr(config, name) for name in same)
 
     def under(self, config: Config) -> Prepared:
@@ -134,8 +142,8 @@ class Prepared:
             augment=self.config.local.augment, performance=performance, folder=folder, scorer=self.scorer,
             config=self._fixed_fields(),
             bound_to={
-                "task": [repr(self.description.task), self.metric],
-                "metric": [behaviour.of(self.scored_by).hex()],
+                "task": [repr(self.description.task), *(metric.name for metric in self.metrics)],
+                "metrics": [behaviour.of(metric).hex() for metric in self.metrics],
                 "test records": tests,
             },
         )  # fmt: skip
@@ -155,8 +163,12 @@ class Prepared:
             fields.pop(name, None)
         return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
 
-    def score(self, values: list[float | None]) -> Score:
-        return Score.over(values, self.scored_by.lower_is_better)
+    def score(self, found: Iterable[Values | None]) -> list[Score]:
+        """The scores of many clients, one for each metric; None: a client that was never scored."""
+        rows = [values for values in found if values is not None]
+        return [
+            Score.over([values[at] for values in rows], metric.lower_is_better) for at, metric in enumerate(self.metrics)
+        ]
 
 
 def prepare(
@@ -167,7 +179,7 @@ def prepare(
     *,
     rule: Rule | type[Rule] | None = None,
     optimiser: Update | type[Update] | None = None,
-    metric: Metric | Callable[..., Any] | None = None,
+    metrics: Sequence[Metric | Callable[..., Any]] = (),
     layer_rules: LayerRules | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained. A `Description` needs no records."""
@@ -181,8 +193,9 @@ def prepare(
     federation, description, few, rules = _records(config, clients)
     if federation and federation.notes:
         watch(ForOwner(federation.notes))
-    scored_by = metric_of(config.metric, description.task.kind, metric)
-    scored_by.check(description.task.kind, description.task.outputs)
+    scored_by = metrics_of(config.metrics, description.task.kind, metrics)
+    for metric in scored_by:
+        metric.check(description.task.kind, description.task.outputs)
     if model is None:
         if not few.x.is_floating_point() and ":" not in config.model.name:
             raise BadValue(
@@ -213,7 +226,7 @@ def prepare(
     for job in jobs:
         job.check_spread(net.arithmetic)
     prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, settings, update, rules)
-    if federation and scored_by not in METRICS.values():
+    if federation and any(metric not in METRICS.values() for metric in scored_by):
         prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
     return prepared
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,13 +34,15 @@ from ..record import (
     ClientRecord,
     Guarantees,
     RunRecord,
-    Scores,
     plan_as_json,
 )
 from ..rules import LocalOnly, Noised, Unprotected
-from ..sync import Account
+from ..scores import Interval, Measured, Measurement
+from ..sync import Account, Engine
 from .loop import Session
 from .prepare import Prepared
+
+MOST_INTERVALS = 1_000  # clients of which a record keeps the intervals of every score
 
 
 def guarantees_of(prepared: Prepared) -> Guarantees:
@@ -56,43 +59,25 @@ def statement_of(prepared: Prepared, guarantees: Guarantees) -> Statement | None
 
 
 def record_of(
-    prepared: Prepared, run: Session, guarantees: Guarantees, released: Mapping[str, float | None],
-    scores: dict[str, Scores], given: Sequence[str], watch: Watch,
+    prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]],
+    given: Sequence[str], watch: Watch,
 ) -> RunRecord:  # fmt: skip
+    """`measured`: model → one measurement for each metric."""
     config = prepared.config
-    accounts = run.engine.accounts()
-    most = max(account.taken for account in accounts.values())
     randomness = config.privacy.randomness
-    public_count = config.privacy.neighbours == "replace"
-    clients = []
-    for i, job in enumerate(prepared.jobs):
-        account = accounts[job.client]
-        _check_count(job, account)
-        planned = _stated(guarantees.planned(job.plan), randomness) if job.plan else None
-        rounds = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
-        taken = guarantees.taken(job.plan, rounds).as_json() if job.plan else None
-        clients.append(
-            ClientRecord(
-                name=job.client,
-                records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
-                plan=plan_as_json(job.plan) if job.plan else None,
-                rounds_taken=account.taken,
-                noisy_queries=account.queries,
-                planned=planned,
-                taken=taken,
-                personal=run.scores.personal[job.client],
-                released=released.get(job.client),
-            )
-        )
-        watch(Working("accounting", i + 1, len(prepared.jobs)))
+    check_counts(prepared, run.engine)
     statement = statement_of(prepared, guarantees)
-    return RunRecord(
+    record = RunRecord(
         config=config.for_the_record(),
-        clients=tuple(clients),
+        clients=_clients(prepared, run, guarantees, measured, watch),
         guarantee=_stated(statement, randomness) if statement else None,
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
-        metric=prepared.metric,
-        scores=scores,
+        by_metric={
+            metric.name: {model: found[at].scores for model, found in measured.items()}
+            for at, metric in enumerate(prepared.metrics)
+        },
+        lower_is_better=tuple(metric.name for metric in prepared.metrics if metric.lower_is_better),
+        in_use="personal" if prepared.rule.personalises else "released",
         warnings=_warnings(prepared, given, guarantees, statement),
         settings=prepared.settings.reasons,
         versions=versions(),
@@ -101,6 +86,72 @@ def record_of(
         parameters=prepared.net.count,
         personal_models=_publishing(prepared, run.engine.models()[prepared.jobs[0].client]),
     )
+    return _with_few_intervals(record)
+
+
+def _clients(
+    prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]], watch: Watch
+) -> tuple[ClientRecord, ...]:
+    config = prepared.config
+    accounts = run.engine.accounts()
+    most = max(account.taken for account in accounts.values())
+    public_count = config.privacy.neighbours == "replace"
+    tested = [len(client.test) for client in prepared.federation.clients] if prepared.federation else None
+    once = _Once(guarantees, config.privacy.randomness)
+    clients = []
+    for i, job in enumerate(prepared.jobs):
+        account = accounts[job.client]
+        rounds = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
+        clients.append(
+            ClientRecord(
+                name=job.client,
+                records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
+                plan=once.plan(job.plan) if job.plan else None,
+                rounds_taken=account.taken,
+                noisy_queries=account.queries,
+                planned=once.planned(job.plan) if job.plan else None,
+                taken=once.taken(job.plan, rounds) if job.plan else None,
+                test_records=tested[i] if tested and public_count else None,
+                scores={
+                    model: {each.metric: _short(each.clients[i]) for each in found} for model, found in measured.items()
+                },
+            )
+        )
+        watch(Working("accounting", i + 1, len(prepared.jobs)))
+    return tuple(clients)
+
+
+class _Once:
+    """What a record says of plans, made once for all clients of one plan."""
+
+    def __init__(self, guarantees: Guarantees, randomness: str) -> None:
+        self.plan = cache(plan_as_json)
+        self.planned = cache(lambda plan: _stated(guarantees.planned(plan), randomness))
+        self.taken = cache(lambda plan, rounds: guarantees.taken(plan, rounds).as_json())
+
+
+def _short(score: Measured) -> Measured:
+    """A client's score with as many digits as it deserves."""
+    if score.value is None:
+        return score
+    interval = score.interval and Interval(*(float(f"{end:.4g}") for end in score.interval))
+    return Measured(float(f"{score.value:.6g}"), interval)
+
+
+def _with_few_intervals(record: RunRecord) -> RunRecord:
+    """Of very many clients, the record keeps the intervals of those that its table shows."""
+    if len(record.clients) <= MOST_INTERVALS:
+        return record
+    shown = {row.client for row in record.joining_shown}
+    return replace(record, clients=tuple(each if each.name in shown else _bare(each) for each in record.clients))
+
+
+def _bare(client: ClientRecord) -> ClientRecord:
+    scores = {
+        model: {metric: replace(score, interval=None) for metric, score in by.items()}
+        for model, by in client.scores.items()
+    }
+    return replace(client, scores=scores)
 
 
 def _nothing_leaves(prepared: Prepared) -> str:
@@ -120,8 +171,14 @@ def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] 
     return "may be published: covered by the guarantee in record.json"
 
 
-def _check_count(job: Job, account: Account) -> None:
+def check_counts(prepared: Prepared, engine: Engine) -> None:
     """The guarantee is stated from counts; if they disagree, there is none."""
+    accounts = engine.accounts()
+    for job in prepared.jobs:
+        _check_count(job, accounts[job.client])
+
+
+def _check_count(job: Job, account: Account) -> None:
     per_round = job.plan.mechanism.queries_per_round if job.plan else 0
     if account.queries != account.taken * per_round:
         raise RuntimeError(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..accounting.contributions import Contributions
 from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
+from ..joining import Joining
 from ..local import Net
 from ..metrics import Metric
 from ..predicting import Predictor, Usable
@@ -19,6 +20,7 @@ from ..predicting.predictor import ready
 from ..predicting.usable import GLOBAL
 from ..record import KEPT, RunRecord
 from ..rules import Server
+from ..scores import Score
 from ..sync import Engine
 from ..values import NOT_GIVEN, BadValue
 from .history import Row
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 NAMES = {
     "personal": "personal models",
     "released": "released model",
-    "alone": "baseline, each client alone",
+    "alone": "baseline, each client alone without privacy",
+    "alone-private": "baseline, each client alone with its noise",
     "non-private": "baseline, all clients without privacy",
 }
 WIDTH = max(map(len, NAMES.values()))
@@ -45,8 +48,9 @@ class Result(Usable):
     record     everything that `record.json` holds: config, clients, scores, guarantee, warnings, versions.
     folder     where the run was written; None without `out=`.
     history    one dict for each round, all with the same keys: `pandas.DataFrame(result.history)` is a table. Scores are
-               over clients' own test records, and None in rounds that were not evaluated. `seconds` is None for rounds
-               from before the run was resumed.
+               by the first metric, over clients' own test records: `personal_mean` is a mean over clients, where each
+               client counts once. The columns of other metrics begin with their names: `auc_personal_mean`. Scores are
+               None in rounds that were not evaluated. `seconds` is None for rounds from before the run was resumed.
     guarantee  what holds for every client, as brackets: `result.guarantee.epsilon.upper` is the ε to report. None without
                privacy.
     """
@@ -63,6 +67,10 @@ class Result(Usable):
     def contributions(self) -> Contributions | None:
         """What each client added to the server's mean, in signal and in noise; None where there is no noise in a mean."""
         return self.prepared.contributions
+
+    def joining(self) -> tuple[Joining, ...]:
+        """Is joining worth it? One row for each client, by the first metric; `row.sentence` says it in words."""
+        return self.record.joining
 
     @property
     def net(self) -> Net:
@@ -115,17 +123,19 @@ class Result(Usable):
         """Figures of the scores over rounds and of the trade-off curve: of matplotlib, or of plotly if `html` is set."""
         from ..report import figures
 
-        baselines = {NAMES[name]: self.record.scores[name].own.mean for name in self.record.config["compare"]}
+        scores = self.record.scores
+        baselines = {NAMES[name]: scores[name].own.mean for name in self.record.config["compare"] if name in scores}
         return figures.of_run(self.history, self.record.metric, baselines, self.prepared.plans, self.guarantee, html)
 
     def __repr__(self) -> str:
         record = self.record
         ran = f"{_count(record.config['rounds'], 'round')}, {_count(len(record.clients), 'client')}"
-        lines = [f"Result of {ran}; {record.metric} on the clients' own test records:"]
-        for name, scores in record.scores.items():
-            each = scores.own
-            kept = " (kept, not covered)" * (name == "personal" and KEPT in record.personal_models)
-            lines.append(f"{NAMES[name] + kept:<{WIDTH}}  mean {_score(each.mean)}, worst client {_score(each.worst)}")
+        lines = [f"Result of {ran}; scores on the clients' own test records:"]
+        for metric, kinds in record.by_metric.items():
+            lines.append(f"{metric}:")
+            for name, scores in kinds.items():
+                kept = " (kept, not covered)" * (name == "personal" and KEPT in record.personal_models)
+                lines.append(f"  {NAMES[name] + kept:<{WIDTH}}  {_means(scores.own)}")
         if record.guarantee is not None:
             seeded = record.config["privacy"]["randomness"] == "seeded"
             lines += textwrap.wrap(in_one_line(record.guarantee, seeded), REPR_WIDTH)
@@ -137,6 +147,11 @@ class Result(Usable):
 
 def _count(count: int, of: str) -> str:
     return f"{count} {of}{'s' * (count != 1)}"
+
+
+def _means(score: Score) -> str:
+    both = f"mean over clients {_score(score.mean)}, over test records {_score(score.record_mean)}"
+    return f"{both}, worst client {_score(score.worst)}"
 
 
 def _score(value: float | None) -> str:

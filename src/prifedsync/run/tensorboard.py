@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config import Config
-from ..record import (
-    Score,
-)
+from ..scores import Score
 from ..values import BadValue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from ..accounting import PrivacyPlan
-from ..config import Config, from_mapping, load, to_toml
+from ..config import RENAMED, Config, from_mapping, load, to_toml
 from ..data import Federation
 from ..events import Planned, Until, Watch
 from ..files import CONFIG, LOG, PREPROCESSING, RECORD, claimed, not_begun, write_file
@@ -27,7 +27,7 @@ from ..record import (
 )
 from ..rules import Rule
 from ..values import BadValue
-from .baselines import comparison, scores_of
+from .baselines import compared, comparison
 from .checkpoint import Checkpoint
 from .loop import rounds_of
 from .prepare import GIVEN, Prepared, prepare
@@ -44,13 +44,25 @@ class FromPython:
     model: nn.Module | None = None
     rule: Rule | type[Rule] | None = None
     optimiser: Update | type[Update] | None = None
-    metric: Metric | Callable[..., Any] | None = None
+    metrics: tuple[Metric | Callable[..., Any] | str, ...] | None = None
     layer_rules: LayerRules | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """What was given, for people."""
-        return tuple(name.replace("_", " ") for name, value in vars(self).items() if value is not None)
+        named = self.metrics is not None and self.metrics == tuple(self.metric_names)  # the config has all their names
+        given = {name: value for name, value in vars(self).items() if not (named and name == "metrics")}
+        return tuple(name.replace("_", " ") for name, value in given.items() if value is not None)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """What a config calls the metrics."""
+        return [each if isinstance(each, str) else GIVEN_METRIC for each in self.metrics or ()]
+
+    @property
+    def for_prepare(self) -> dict[str, Any]:
+        """The same for `prepare`, which is given metrics that the config has no name for."""
+        return vars(self) | {"metrics": [each for each in self.metrics or () if not isinstance(each, str)]}
 
     def named_in(self, config: Config | Mapping[str, Any] | str | Path | None) -> Config:
         """The config that says what it does not hold."""
@@ -60,7 +72,9 @@ class FromPython:
             config = from_mapping({**config, "data": data})
         elif not isinstance(config, Config):
             config = load(config, [f'{name}="{value}"' for name, value in source.items()])
-        names = source | ({} if self.metric is None else {"metric": GIVEN_METRIC})
+        names: dict[str, Any] = dict(source)
+        if self.metrics is not None:
+            names["metrics"] = self.metric_names
         names |= {} if self.optimiser is None else {"local.optimiser": GIVEN_OPTIMISER}
         names |= {} if self.model is None else {"model.name": GIVEN_MODEL}
         return config.changed(**names) if names else config
@@ -74,6 +88,7 @@ def train(
     rule: Rule | type[Rule] | None = None,
     optimiser: Update | type[Update] | None = None,
     metric: Metric | Callable[..., Any] | None = None,
+    metrics: Sequence[Metric | Callable[..., Any] | str] | None = None,
     layer_rules: LayerRules | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
@@ -87,12 +102,13 @@ def train(
     rule: your personalisation rule. A class takes its own fields from the config's [rule].
     optimiser: your `Update`.
     metric: your function of (outputs, y), or a `Metric`.
+    metrics: several of them, and names of built-in ones; the first is shown while training.
     layer_rules: per-sample gradients for module classes of your own: class → `LayerRule`.
     out: a new folder for the run. Without it nothing is written.
     watch: a function that is called with every event of the run.
     progress: True shows progress, False shows none, None shows it on a terminal and in a notebook.
     """
-    given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
+    given = FromPython(clients, model, rule, optimiser, _several(metric, metrics), layer_rules)
     config = given.named_in(config)
     with watching(progress, watch) as told:
         if out is None:
@@ -109,6 +125,7 @@ def resume(
     rule: Rule | type[Rule] | None = None,
     optimiser: Update | type[Update] | None = None,
     metric: Metric | Callable[..., Any] | None = None,
+    metrics: Sequence[Metric | Callable[..., Any] | str] | None = None,
     layer_rules: LayerRules | None = None,
     watch: Watch | None = None,
     progress: bool | None = None,
@@ -127,9 +144,34 @@ def resume(
         if (folder / RECORD).is_file():  # it is written last, and whole
             Checkpoint(folder / "checkpoint").remove()  # the run may have been ended while it tidied up
             raise Finished(folder)
-        given = FromPython(clients, model, rule, optimiser, metric, layer_rules)
+        given = FromPython(clients, model, rule, optimiser, _several(metric, metrics), layer_rules)
+        config = _config_of(folder)
+        if given.metrics is not None and given.metric_names != list(config.metrics):
+            broken = f"differ from those that the run was begun with, {list(config.metrics)}"
+            raise BadValue("metrics", given.metric_names, broken, "give the same metrics in the same order")
         with watching(progress, watch) as told:
-            return _run(load(folder / CONFIG), given, folder, told)
+            return _run(config, given, folder, told)
+
+
+def _several(
+    metric: Metric | Callable[..., Any] | None, metrics: Sequence[Metric | Callable[..., Any] | str] | None
+) -> tuple[Metric | Callable[..., Any] | str, ...] | None:
+    """One metric or several, as they were given; None: the config names them."""
+    if metric is not None and metrics is not None:
+        raise BadValue("metric", metric, "is given beside metrics", "give one of the two: metrics=[…] takes several")
+    if metric is not None:
+        return (metric,)
+    return None if metrics is None else tuple(metrics)
+
+
+def _config_of(folder: Path) -> Config:
+    """The config that a run was begun with."""
+    try:
+        return load(folder / CONFIG)
+    except BadValue as bad:
+        if bad.field in RENAMED:
+            raise BadValue("resume", folder, "was begun by another version", "resume with that one") from None
+        raise
 
 
 class Finished(BadValue):
@@ -187,7 +229,7 @@ def _write_config(folder: Path, config: Config) -> None:
 
 def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
     started = time.perf_counter()
-    prepared = prepare(config, watch=watch, **vars(given))
+    prepared = prepare(config, watch=watch, **given.for_prepare)
     config = prepared.config
     if folder:
         _write_config(folder, config)
@@ -196,17 +238,15 @@ def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -
         watch(Planned(prepared.contributions))
     run = rounds_of(prepared, folder, watch)
     trained = time.perf_counter()
-    evaluation = run.evaluate()
-    scores = scores_of(prepared, evaluation)
-    for kind in config.compare:
-        scores[kind] = comparison(prepared, kind, watch)
+    measured = dict(run.measure())
+    for kind in compared(prepared):
+        measured[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
     guarantees = guarantees_of(prepared)
-    released = evaluation.released if evaluation else {}
-    record = record_of(prepared, run, guarantees, released, scores, given.names, watch)
+    record = record_of(prepared, run, guarantees, measured, given.names, watch)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
         write_models(folder / "models", prepared, run)
-        write_file(folder / RECORD, json.dumps(record.as_json(), indent=1, allow_nan=False).encode())
+        write_file(folder / RECORD, record.text().encode())
         Checkpoint(folder / "checkpoint").remove()
     return Result(record, prepared, run.server, run.engine, folder, run.history, statement_of(prepared, guarantees))

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from rich.table import Table
+from rich.text import Text
 
 from ..accounting.statement import in_one_line
 from ..record import KEPT, RunRecord
+from ..scores import LEVEL, Interval
+from .joining import print_joining
 from .lines import say, say_place, screen, show, table_of, warn
 
-LABELS = {
-    "personal": "per client",
-    "released": "one for all",
-    "alone": "client alone",
-    "non-private": "all together",
-}
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
+MOST_NAMED = 5  # clients
+COLUMNS = ["mean over clients", "mean over records", "worst client", "all records"]
 
 
 def print_record(record: RunRecord, folder: object) -> None:
-    """The final table, the guarantee, and where everything lies."""
+    """The final tables, the guarantee, and where everything lies."""
     console = screen()
-    show(console, _table(record))
+    for metric in record.metrics:
+        show(console, _table(record, metric))
+    for line in _explained(record):
+        say(console, line)
+    print_joining(console, record.joining_shown, len(record.clients))
     if record.guarantee is not None:
         say(console, guarantee_line(record))
     say(console, record.sentence)
@@ -29,19 +34,57 @@ def print_record(record: RunRecord, folder: object) -> None:
         say_place(console, f"run folder: {folder}")
 
 
-def _table(record: RunRecord) -> Table:
-    """A row a model: on each client's own test records, and on all clients'."""
-    title = f"{record.metric} on each client's own test records, and on all clients'"
-    table = table_of(title, ["model", ""], ["own mean", "own worst", "all mean", "all worst"])
-    for name, scores in record.scores.items():
-        cells = [scores.own.mean, scores.own.worst, scores.pooled.mean, scores.pooled.worst]
-        table.add_row(name, f"{LABELS[name]}, {_protection(record, name)}", *map(score, cells))
+def _table(record: RunRecord, metric: str) -> Table:
+    """Two lines a model: its scores, and their intervals."""
+    table = table_of(f"{metric} on the clients' own test records, and on all records together", ["model", ""], COLUMNS)
+    for name, scores in record.by_metric[metric].items():
+        own = scores.own
+        pooled = scores.pooled
+        cells = [own.mean, own.record_mean, own.worst, pooled.mean]
+        table.add_row(name, _protection(record, name), *map(score, cells))
+        intervals = [own.interval, own.record_interval, None, pooled.interval]
+        if any(intervals):
+            table.add_row("", "", *(Text(_interval(each), "dim") for each in intervals))
     return table
+
+
+def _interval(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.low:.3f}–{interval.high:.3f}"
+
+
+def _explained(record: RunRecord) -> Iterator[str]:
+    """What is in the means, what the intervals are, and which scores are undefined."""
+    for metric, models in record.by_metric.items():
+        own = models[record.in_use].own if record.in_use in models else None
+        if own and own.records:
+            yield (
+                f"{metric}: each of {_count(own.clients, 'client')} counts once in the mean over clients, each of "
+                f"{_count(own.records, 'test record')} once in the mean over records."
+            )
+    bounded = [both.own.interval for models in record.by_metric.values() for both in models.values()]
+    if any(bounded):
+        yield f"Ranges are {LEVEL:.0%} bootstrap intervals over test records; they do not show how runs vary."
+    elif record.scores:
+        yield "There are no intervals: resampling needs a built-in metric, or one that is a mean over records."
+    for (metric, model, why), names in record.undefined.items():
+        reason = f" ({why})" if why else ""
+        yield f"{metric} of {model} is undefined at {_named(names)}{reason}, and left out of its means."
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more clients" if more > 0 else "")
+
+
+def _count(count: int, of: str) -> str:
+    return f"{count:,} {of}{'s' * (count != 1)}"
 
 
 def _protection(record: RunRecord, name: str) -> str:
     if name == "personal" and KEPT in record.personal_models:
         return "kept"
+    if name == "alone-private":
+        return "same noise"
     return "private" if record.guarantee and name in PRIVATE else "not private"
 
 

@@ -1,0 +1,18 @@
+"""How good answers are: metrics, and scores with bootstrap intervals."""
+
+from .measuring import measured
+from .metric import ACCURACY, AUC, F1, GIVEN_METRIC, METRICS, RMSE, Metric, metric_of, metrics_of, scores
+
+__all__ = [
+    "ACCURACY",
+    "AUC",
+    "F1",
+    "GIVEN_METRIC",
+    "METRICS",
+    "RMSE",
+    "Metric",
+    "measured",
+    "metric_of",
+    "metrics_of",
+    "scores",
+]
