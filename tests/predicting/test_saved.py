@@ -98,6 +98,14 @@ def test_values_outside_are_clamped_missing_ones_replaced_and_the_rest_refused_b
         run.predict(rows)
 
 
+def test_an_answer_that_is_not_a_number_is_refused(folder):
+    with_weights(folder, [[3e38, 3e38, 0, 0]], BIAS)
+    answers = prifedsync.open_run(folder).answers({"age": [100, 50], "sex": ["f", "m"], "weight": [60, 60]})
+    assert list(answers.refused) == [0]
+    assert "not a finite number" in str(answers.refused[0])
+    assert answers.predictions == [None, "yes"]
+
+
 def test_a_file_is_read_as_in_training_and_named_by_its_lines(folder, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('sex,note,weight,age\nf,"two\nlines",60,70\nx,,60,70\n', encoding="utf-8")

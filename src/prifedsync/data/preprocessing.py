@@ -87,7 +87,7 @@ class Preprocessing:
         """The rules in a file. It may come from somebody else, so that every value is checked."""
         remedy = "restore the file from a copy"
         try:
-            return Preprocessing.from_json(json.loads(path.read_bytes(), parse_constant=_not_json))
+            return Preprocessing.from_json(json.loads(path.read_bytes()))
         except BadValue as bad:
             raise BadValue("preprocessing", path, f"cannot be read: {bad}", remedy) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -102,7 +102,3 @@ def _check_table(encoding: Encoding) -> None:
             constant_of({} if column.missing is None else {column.name: column.missing}, column.name)
     if encoding.separator not in SEPARATORS or encoding.decimal not in (".", ","):
         raise BadValue("separator, decimal", (encoding.separator, encoding.decimal), "are not those of a table")
-
-
-def _not_json(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
