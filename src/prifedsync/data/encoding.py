@@ -16,7 +16,7 @@ from .federation import Task
 from .labels import Label
 from .near import meant
 from .scale import constant_of, key, range_of, scaled
-from .text import Cell, as_number, category, is_missing
+from .text import Cell, as_number, category, is_missing, shown
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -38,6 +38,9 @@ class Ranged:
     span: tuple[float, float]
     missing: float | None = None  # the constant for missing values; without one they are refused
 
+    def __post_init__(self) -> None:
+        range_of({self.name: self.span}, self.name)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.name,)
@@ -53,15 +56,15 @@ class Ranged:
             elif is_missing(cell):
                 missing.append(i)
             elif value is None:
-                refuse(i, repr(cell), *not_a_number(cell, self.name, decimal))
+                refuse(i, shown(cell), *not_a_number(cell, self.name, decimal))
             else:
                 refuse(i, cell, "must be finite", "correct it, or leave the cell empty for a missing value")
         low, high = self.span
-        outside = np.sign(values - np.clip(values, low, high))
+        outside = np.where(np.isnan(values), np.nan, 1.0 * (values > high) - (values < low))
         if self.missing is None:
             remedy = f"fill it in, or set {key('missing', self.name)} to a constant that replaces it"
             for i in missing:
-                refuse(i, repr(cells[i]), "is a missing value", remedy)
+                refuse(i, shown(cells[i]), "is a missing value", remedy)
         else:
             values[missing] = self.missing
         with np.errstate(over="ignore"):  # what overflows is clamped
@@ -105,7 +108,7 @@ class Listed:
                 at = stand_in
             if at is None:
                 encoded[i] = np.nan
-                refuse(i, repr(cell), *self._unlisted(cell))
+                refuse(i, shown(cell), *self._unlisted(cell))
             else:
                 encoded[i, at] = 1
         return encoded, np.full(len(cells), np.nan)
@@ -116,9 +119,9 @@ class Listed:
             remedy = f"fill it in, or add a value for it to {listed} and name it in {key('missing', self.name)}"
             return "is a missing value", remedy
         near = meant(str(cell), self.values)
-        shown = f"{', '.join(self.values[:MOST_NAMED])}{', …' if len(self.values) > MOST_NAMED else ''}"
-        remedy = f"{f'write {near!r}' if near else 'correct it'}, or add {cell!r} to the list"
-        return f"must be one of {listed} = {shown}", remedy
+        more = ", …" if len(self.values) > MOST_NAMED else ""
+        rule = f"must be one of {listed} = {', '.join(self.values[:MOST_NAMED])}{more}"
+        return rule, f"{f'write {near!r}' if near else 'correct it'}, or add {shown(cell)} to the list"
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "categories": list(self.values), "missing": self.missing}
@@ -231,7 +234,9 @@ class Encoding:
                 said["separator"],
                 said["decimal"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except BadValue:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             rule = f"must be written by Encoding.as_json: {type(error).__name__} {error}"
             raise BadValue("encoding", said, rule, "take the file of the run as it was written") from None
 
@@ -258,7 +263,6 @@ def _span(said: Sequence[float]) -> tuple[float, float]:
 
 
 def _no_rule(names: Sequence[str]) -> BadValue:
-    shown = ", ".join(map(repr, names))
     more = ", …" if len(names) > MOST_NAMED else ""
     ranges = ", ".join(f"{_bare(name)} = [LOWEST, HIGHEST]" for name in names[:MOST_NAMED])
     rule = "must each have a public rule: without one, a value has no bound and no scale"
@@ -266,7 +270,7 @@ def _no_rule(names: Sequence[str]) -> BadValue:
         f"add ranges = {{ {ranges}{more} }} to [data], list the values of a text column in data.categories, "
         "or leave columns out with data.columns"
     )
-    return BadValue("feature columns", shown, rule, remedy)
+    return BadValue("feature columns", ", ".join(map(repr, names)), rule, remedy)
 
 
 def _bare(name: str) -> str:

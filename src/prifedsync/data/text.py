@@ -16,6 +16,11 @@ Category = Decimal | str  # what two cells have in common if they are the same c
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
+def shown(cell: Cell) -> str:
+    """The cell in a message: a text in quotes, and everything else as it is printed."""
+    return repr(str(cell)) if isinstance(cell, str) else str(cell)
+
+
 def is_missing(cell: Cell) -> bool:
     """Whether the cell stands for a missing value."""
     return cell is None or str(cell).strip().casefold() in MISSING
