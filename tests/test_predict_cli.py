@@ -131,9 +131,9 @@ def test_evaluate_prints_a_table_or_one_object(call, tmp_path):
         "prifedsync: refused: a.csv line 4",
         "prifedsync: refused: b.csv line 4",
     ]
-    code, out, err = call("evaluate", "run", "--data", "later", "--metric", "f1", "--json")
+    code, out, err = call("evaluate", "run", "--data", "later", "--metrics", "f1,auc", "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out)["together"]["score"] == pytest.approx(0.8)  # 2·2 / (2 + 3)
+    assert json.loads(out)["together"]["scores"]["f1"]["value"] == pytest.approx(0.8)  # 2·2 / (2 + 3)
     code, out, err = call("evaluate", "run", "--data", "later/a.csv", "--model", "south")
     assert "model south must not be published" in err
     assert "of the model south" in out

@@ -142,7 +142,8 @@ class _Chooser:
 
     @property
     def _open(self) -> bool:
-        return self.config.privacy.mechanism == "none"
+        """Whether nothing is noised: there is no mechanism, or the rule sends nothing."""
+        return self.config.privacy.mechanism == "none" or not self.rule.noisy_gradients(self.config.local.local_steps)
 
     @property
     def _regression(self) -> bool:

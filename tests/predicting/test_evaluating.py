@@ -30,7 +30,7 @@ def test_scores_by_file_and_of_all_records(run, tmp_path):
     rows(tmp_path / "a.csv", "60,f,60,yes", "40,f,60,no", "70,m,60,no", "30,m,60,no")  # three of four are right
     rows(tmp_path / "b.csv", "60,f,60,no", "80,f,60,no", "x,f,60,yes", "20,?,60,no")  # none of two
     found = run.evaluate(tmp_path)
-    assert found.metric == "accuracy"
+    assert found.metrics == ("accuracy",)
     assert [(part.name, part.records, part.refused, part.score) for part in found.parts] == [
         ("a", 4, 0, 0.75),
         ("b", 2, 2, 0.0),
@@ -41,15 +41,15 @@ def test_scores_by_file_and_of_all_records(run, tmp_path):
         "b.csv line 5, column 'sex'",
     ]
     assert found.sentence.endswith("the guarantee of the run does not cover them")
-    assert found.as_json()["together"]["score"] == 0.5
+    assert found.as_json()["together"]["scores"]["accuracy"]["value"] == 0.5
     assert len(found.as_json()["refused"]) == 2
 
 
 def test_another_metric_one_of_your_own_and_one_that_is_undefined(run, tmp_path):
     path = rows(tmp_path / "a.csv", "60,f,60,yes", "40,f,60,no", "70,m,60,no", "30,m,60,yes")
-    assert run.evaluate(path, metric="auc").together.score == pytest.approx(0.25)  # one of four pairs is in order
-    assert run.evaluate(path, metric=Metric(name="rows", of=lambda outputs, y: len(y))).together.score == 4
-    assert run.evaluate(rows(path, "60,f,60,yes"), metric="auc").together.score is None
+    assert run.evaluate(path, metrics="auc").together.score == pytest.approx(0.25)  # one of four pairs is in order
+    assert run.evaluate(path, metrics=Metric(name="rows", of=lambda outputs, y: len(y))).together.score == 4
+    assert run.evaluate(rows(path, "60,f,60,yes"), metrics="auc").together.score is None
     with pytest.raises(BadValue, match=r"metric = rmse does not go with data.task = binary"):
         run.evaluate(path, metric="rmse")
 

@@ -345,7 +345,7 @@ def test_code_that_a_folder_names_is_never_imported_by_itself(tmp_path, monkeypa
     tables(tmp_path / "tables")
     monkeypatch.chdir(tmp_path)
     code = f"{tmp_path}/nets.py"
-    folder = trained(tmp_path, model={"name": f"{code}:net"}, metric=f"{code}:score")
+    folder = trained(tmp_path, model={"name": f"{code}:net"}, metrics=[f"{code}:score"])
     marker.unlink()
     for name in [name for name in sys.modules if name.startswith("nets_")]:
         del sys.modules[name]
@@ -355,13 +355,13 @@ def test_code_that_a_folder_names_is_never_imported_by_itself(tmp_path, monkeypa
     run = prifedsync.open_run(folder, model=nn.Sequential(nn.Linear(4, 1)))
     rows = {"age": [70], "sex": ["f"], "weight": [60]}
     answer = run.predict_proba(rows)
-    with pytest.raises(BadValue, match=r"the metric of this run = .*nets.py:score is your own code"):
+    with pytest.raises(BadValue, match=r"a metric of this run = .*nets.py:score is your own code"):
         run.evaluate(tmp_path / "tables")
-    assert run.evaluate(tmp_path / "tables", metric="accuracy").metric == "accuracy"
+    assert run.evaluate(tmp_path / "tables", metrics="accuracy").metrics == ("accuracy",)
     assert not marker.exists()
     assert (prifedsync.open_run(folder, model=f"{code}:net").predict_proba(rows) == answer).all()
     assert marker.exists()
-    assert run.evaluate(tmp_path / "tables", metric=f"{code}:score").together.score == 0.5
+    assert run.evaluate(tmp_path / "tables", metrics=f"{code}:score").together.score == 0.5
     with pytest.raises(BadValue, match=r"must be a torch.nn.Module, or a function that returns one"):
         prifedsync.open_run(folder, model=f"{code}:score")
 

@@ -16,7 +16,9 @@ def evaluate(
     folder: RunFolder,
     data: Annotated[Path, typer.Option(help="Labelled records: a CSV or npz file, or a folder of them.")],
     model: UsedModel = "global",
-    metric: Annotated[str | None, typer.Option(help="Score by this metric; default: that of the run.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Metrics, as in auc,accuracy; default: those of the run.")
+    ] = None,
     code: Code = None,
     as_json: Json = False,
 ) -> None:
@@ -24,7 +26,7 @@ def evaluate(
     from ..predicting import open_run
 
     run = open_run(folder, code)
-    found = run.evaluate(data, model, metric)
+    found = run.evaluate(data, model, metrics.split(",") if metrics else None)
     if as_json:
         print(json.dumps(found.as_json(), allow_nan=False))
         return

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from ..data import Encoding, Task
 from ..data.arrays import read as read_npz
 from ..data.folder import files
 from ..data.preprocessing import Preprocessing
-from ..metrics import GIVEN_METRIC, Metric, metric_of, scores
+from ..metrics import GIVEN_METRIC, Metric, measured, metrics_of
+from ..scores import Measured
 from ..values import NOT_GIVEN, BadValue
 from .rows import Accepted, Given, Table, as_array, check_columns, from_array, from_table, table_of
 
@@ -25,33 +25,43 @@ if TYPE_CHECKING:
     from .predictor import Predictor
 
 NOT_COVERED = "these scores are computed from the records without noise: the guarantee of the run does not cover them"
+Wanted = Metric | str | Sequence[Metric | str] | None  # metrics to score by; None: those of the run
 ALL = "all"  # the name of the row for all records together
 
 
 @dataclass(frozen=True)
 class Part:
-    """The records of one file or client, and the model's score on them; None where it is undefined."""
+    """The records of one file or client, and the model's scores on them, by metric."""
 
     name: str
     records: int
     refused: int
-    score: float | None
+    scores: Mapping[str, Measured]
+
+    @property
+    def score(self) -> float | None:
+        """By the first metric; None where it is undefined."""
+        return next(iter(self.scores.values())).value
+
+    def as_json(self) -> dict[str, Any]:
+        scores = {metric: asdict(score) for metric, score in self.scores.items()}
+        return {"name": self.name, "records": self.records, "refused": self.refused, "scores": scores}
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """A model's scores on other records.
 
-    model    "global", or the client whose model it is.
-    metric   what the scores are called.
-    parts    one for each file, or for each client of a file with a client column.
+    model     "global", or the client whose model it is.
+    metrics   what the scores are called.
+    parts     one for each file, or for each client of a file with a client column.
     together  all records as one.
     refusals  why rows were left out.
-    note     what a score is measured in, where that is not plain.
+    note      what a score is measured in, where that is not plain.
     """
 
     model: str
-    metric: str
+    metrics: tuple[str, ...]
     parts: tuple[Part, ...]
     together: Part
     refusals: tuple[BadValue, ...]
@@ -59,8 +69,8 @@ class Evaluation:
     sentence: str = NOT_COVERED
 
     def as_json(self) -> dict[str, Any]:
-        shown = [vars(part) for part in self.parts]
-        said = {"model": self.model, "metric": self.metric, "parts": shown, "together": vars(self.together)}
+        shown = [part.as_json() for part in self.parts]
+        said = {"model": self.model, "metrics": self.metrics, "parts": shown, "together": self.together.as_json()}
         return said | {"refused": [str(reason) for reason in self.refusals], "note": self.note, "sentence": self.sentence}
 
 
@@ -73,10 +83,10 @@ class Labelled:
     y: Tensor  # [accepted]
 
 
-def evaluation(predictor: Predictor, data: Given, model: str, given: Metric | str | None = None) -> Evaluation:
+def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = None) -> Evaluation:
     """The scores of a model on labelled records. Rows that the rules refuse are left out and counted."""
     rules = predictor.preprocessing
-    metric = _metric(predictor.config, rules.label.task, given)
+    metrics = _metrics(predictor.config, rules.label.task, given)
     held = [part for part in _labelled(data, rules, predictor.config.data) if part.records.count]
     if not any(len(part.y) for part in held):
         reasons = [reason for part in held for reason in part.records.refused.values()]
@@ -84,35 +94,39 @@ def evaluation(predictor: Predictor, data: Given, model: str, given: Metric | st
         raise BadValue("data", data if isinstance(data, (str, Path)) else NOT_GIVEN, rule, "give labelled records")
     outputs = predictor.outputs(torch.cat([part.records.x for part in held]))
     y = torch.cat([part.y for part in held])
-    found = scores(metric, outputs, y, [len(part.y) for part in held]).tolist()
-    parts = [_part(part.name, [part], score) for part, score in zip(held, found, strict=True)]
-    together = _part(ALL, held, scores(metric, outputs, y, [len(y)]).item())
+    found = measured(metrics, outputs, y, [len(part.y) for part in held], seed=predictor.config.seed)
+    parts = [_part(part.name, [part], {each.metric: each.clients[at] for each in found}) for at, part in enumerate(held)]
+    all_records = measured(metrics, outputs, y, [len(y)], seed=predictor.config.seed)
+    together = _part(ALL, held, {each.metric: each.clients[0] for each in all_records})
     refusals = tuple(reason for part in held for reason in part.records.refused.values())
-    return Evaluation(model, metric.name, tuple(parts), together, refusals, _note(rules, metric))
+    return Evaluation(model, tuple(each.name for each in metrics), tuple(parts), together, refusals, _note(rules, metrics))
 
 
-def _metric(config: Config, task: Task, given: Metric | str | None) -> Metric:
-    """The metric that was given, or that of the run. Code that a run folder names is not imported by itself."""
-    if given is None and ":" in config.metric:
-        rule = "is your own code, and code that a run folder names is not imported by itself"
-        raise BadValue("the metric of this run", config.metric, rule, "give it: --metric module:function, or metric=…")
-    if given is None or isinstance(given, str):
-        metric = metric_of(given or config.metric, task.kind)
-    else:
-        metric = metric_of(GIVEN_METRIC, task.kind, given)
-    metric.check(task.kind, task.outputs)
-    return metric
+def _metrics(config: Config, task: Task, given: Wanted) -> tuple[Metric, ...]:
+    """The metrics that were given, or those of the run. Code that a run folder names is not imported by itself."""
+    if given is None:
+        for name in config.metrics:
+            if ":" in name:
+                rule = "is your own code, and code that a run folder names is not imported by itself"
+                raise BadValue("a metric of this run", name, rule, "give it: --metrics module:function, or metrics=…")
+        given = config.metrics
+    wanted = [given] if isinstance(given, (str, Metric)) else list(given)
+    names = [each if isinstance(each, str) else GIVEN_METRIC for each in wanted]
+    metrics = metrics_of(names, task.kind, [each for each in wanted if not isinstance(each, str)])
+    for metric in metrics:
+        metric.check(task.kind, task.outputs)
+    return metrics
 
 
-def _part(name: str, held: Sequence[Labelled], score: float) -> Part:
+def _part(name: str, held: Sequence[Labelled], scores: Mapping[str, Measured]) -> Part:
     records = sum(len(part.y) for part in held)
     refused = sum(len(part.records.refused) for part in held)
-    return Part(name, records, refused, score if math.isfinite(score) else None)
+    return Part(name, records, refused, scores)
 
 
-def _note(rules: Preprocessing, metric: Metric) -> str:
+def _note(rules: Preprocessing, metrics: Sequence[Metric]) -> str:
     span = rules.label.span
-    if span is None or metric.name != "rmse":
+    if span is None or all(metric.name != "rmse" for metric in metrics):
         return ""
     return f"rmse is that of the label scaled to [−1, 1], as in training; times {(span[1] - span[0]) / 2:g} it has its unit"
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..metrics import Metric
 from ..values import BadValue
 from .answers import Answers
-from .evaluating import Evaluation, evaluation
+from .evaluating import Evaluation, Wanted, evaluation
 from .predictor import Predictor
 from .rows import Given
 
@@ -44,8 +44,8 @@ class Usable(ABC):
     def predictor(self, model: str = GLOBAL) -> Predictor:
         """The released global model, or a client's own, with the rules of its records."""
 
-    def own_metric(self) -> Metric | None:
-        """The metric of the run, where it is in memory; None if its name in the config is all there is."""
+    def own_metrics(self) -> Sequence[Metric] | None:
+        """The metrics of the run, where they are in memory; None if their names in the config are all there is."""
         return None
 
     def answers(self, rows: Given, model: str = GLOBAL) -> Answers:
@@ -60,9 +60,9 @@ class Usable(ABC):
         """The probability of each label, in the order of the labels: [n, labels]. A row without one is refused."""
         return self.answers(rows, model).checked().shares()
 
-    def evaluate(self, data: Given, model: str = GLOBAL, metric: Metric | str | None = None) -> Evaluation:
+    def evaluate(self, data: Given, model: str = GLOBAL, metrics: Wanted = None) -> Evaluation:
         """The model's scores on labelled records: a file or folder, a data frame with the label, or (x, y).
 
-        metric: by default that of the run.
+        metrics: one or several, names or `Metric`s; by default those of the run. Scores have bootstrap intervals.
         """
-        return evaluation(self.predictor(model), data, model, self.own_metric() if metric is None else metric)
+        return evaluation(self.predictor(model), data, model, self.own_metrics() if metrics is None else metrics)

@@ -112,9 +112,9 @@ class Result(Usable):
         module = self.model if model == GLOBAL else self._ready(self.personal(model))
         return Predictor(module, self.prepared.preprocessing, self.prepared.config)
 
-    def own_metric(self) -> Metric:
-        """The metric of the run."""
-        return self.prepared.scored_by
+    def own_metrics(self) -> tuple[Metric, ...]:
+        """The metrics of the run."""
+        return self.prepared.metrics
 
     def _ready(self, state: dict[str, Tensor]) -> nn.Module:
         return ready(self.prepared.module, state, self.prepared.config.model.features)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from ..scores import Measured
 from .lines import say, screen, show, table_of
-from .record import score
+from .record import INTERVALS, interval, score
 
 
 class Part(Protocol):
-    """The records of one file or client, and the score on them."""
+    """The records of one file or client, and the scores on them."""
 
     @property
     def name(self) -> str: ...
@@ -19,7 +20,7 @@ class Part(Protocol):
     @property
     def refused(self) -> int: ...
     @property
-    def score(self) -> float | None: ...
+    def scores(self) -> Mapping[str, Measured]: ...
 
 
 class Evaluation(Protocol):
@@ -28,7 +29,7 @@ class Evaluation(Protocol):
     @property
     def model(self) -> str: ...
     @property
-    def metric(self) -> str: ...
+    def metrics(self) -> Sequence[str]: ...
     @property
     def parts(self) -> Sequence[Part]: ...
     @property
@@ -42,11 +43,20 @@ class Evaluation(Protocol):
 def print_evaluation(found: Evaluation) -> None:
     """The scores, what they are measured in, and that no guarantee covers them."""
     console = screen()
-    table = table_of(f"{found.metric} of the model {found.model}", ["records of"], ["records", "left out", found.metric])
+    table = table_of(f"scores of the model {found.model}", ["records of"], ["records", "left out", *found.metrics])
     rows = [*found.parts, found.together] if len(found.parts) > 1 else found.parts
     for part in rows:
-        table.add_row(part.name, f"{part.records:,}", f"{part.refused:,}", score(part.score))
+        scores = [part.scores[metric] for metric in found.metrics]
+        table.add_row(part.name, f"{part.records:,}", f"{part.refused:,}", *(score(each.value) for each in scores))
+        if any(each.interval for each in scores):
+            table.add_row("", "", "", *(interval(each.interval) for each in scores))
     show(console, table)
+    if any(each.interval for part in rows for each in part.scores.values()):
+        say(console, INTERVALS)
+    for part in rows:
+        for metric in found.metrics:
+            if part.scores[metric].why:
+                say(console, f"{metric} of {part.name} is undefined: {part.scores[metric].why}")
     for sentence in (found.note, found.sentence):
         if sentence:
             say(console, sentence)

@@ -15,6 +15,7 @@ from .lines import say, say_place, screen, show, table_of, warn
 
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
 MOST_NAMED = 5  # clients
+INTERVALS = f"Ranges are {LEVEL:.0%} bootstrap intervals over test records; they do not show how runs vary."
 COLUMNS = ["mean over clients", "mean over records", "worst client", "all records"]
 
 
@@ -44,12 +45,12 @@ def _table(record: RunRecord, metric: str) -> Table:
         table.add_row(name, _protection(record, name), *map(score, cells))
         intervals = [own.interval, own.record_interval, None, pooled.interval]
         if any(intervals):
-            table.add_row("", "", *(Text(_interval(each), "dim") for each in intervals))
+            table.add_row("", "", *(Text(interval(each), "dim") for each in intervals))
     return table
 
 
-def _interval(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.low:.3f}–{interval.high:.3f}"
+def interval(ends: Interval | None) -> str:
+    return "" if ends is None else f"{ends.low:.3f}–{ends.high:.3f}"
 
 
 def _explained(record: RunRecord) -> Iterator[str]:
@@ -63,7 +64,7 @@ def _explained(record: RunRecord) -> Iterator[str]:
             )
     bounded = [both.own.interval for models in record.by_metric.values() for both in models.values()]
     if any(bounded):
-        yield f"Ranges are {LEVEL:.0%} bootstrap intervals over test records; they do not show how runs vary."
+        yield INTERVALS
     elif record.scores:
         yield "There are no intervals: resampling needs a built-in metric, or one that is a mean over records."
     for (metric, model, why), names in record.undefined.items():
