@@ -51,7 +51,7 @@ def test_another_metric_one_of_your_own_and_one_that_is_undefined(run, tmp_path)
     assert run.evaluate(path, metrics=Metric(name="rows", of=lambda outputs, y: len(y))).together.score == 4
     assert run.evaluate(rows(path, "60,f,60,yes"), metrics="auc").together.score is None
     with pytest.raises(BadValue, match=r"metric = rmse does not go with data.task = binary"):
-        run.evaluate(path, metric="rmse")
+        run.evaluate(path, metrics="rmse")
 
 
 def test_a_frame_with_its_label(run):
