@@ -13,6 +13,7 @@ from typing import Any
 from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
+from .limits import RECORD
 from .values import BadValue
 
 SCHEMA_VERSION = 2
@@ -29,6 +30,7 @@ TIMINGS_LEAK = (
     "not cover them"
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
+SHARED_PERSONS = "a person may be at several clients (data.person_clients), and leaks through every one of them"
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
         "participation": plan.participation,
         "neighbours": plan.neighbours.value,
         "copies": plan.copies,
+        "unit": plan.unit,
     }
 
 
@@ -174,7 +177,7 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         remedy = "use a plan of noisy steps"
         rule = f"must be {NoisySteps.__name__}"
         raise BadValue("plan.mechanism", data.get("mechanism"), rule, remedy)
-    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
+    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps) if field.name in data}
     sampling = Sampling(data["sampling"])
     return PrivacyPlan(
         mechanism=NoisySteps(**(numbers | {"sampling": sampling})),
@@ -182,4 +185,5 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         participation=data["participation"],
         neighbours=Neighbours(data["neighbours"]),
         copies=data["copies"],
+        unit=data.get("unit", RECORD),  # older records are all about records
     )

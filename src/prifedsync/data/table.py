@@ -17,6 +17,7 @@ from . import labels
 from .federation import Federation, Records, Task
 from .folder import files, unreadable
 from .partition import divided, federated, subset
+from .persons import from_texts
 from .scale import EVERY, constant_of, key, range_of, scaled
 from .text import as_number, is_missing
 
@@ -76,7 +77,8 @@ def _one_file_each(config: DataConfig, task: Task, paths: dict[str, Path]) -> di
         if first is None:
             first = sheet
             features = columns(config, sheet, task)
-        wanted = {*features, config.label} if config.columns else set(first.header)
+        reserved = {config.label, *([config.person] if config.person else [])}
+        wanted = {*features, *reserved} if config.columns else set(first.header)
         present = set(sheet.header) & wanted if config.columns else set(sheet.header)
         if present != wanted:
             missing = [f"without {column!r}" for column in sorted(wanted - present)]
@@ -139,17 +141,20 @@ def columns(config: DataConfig, sheet: Sheet, task: Task) -> tuple[str, ...]:
     """The feature columns, in order. Names in the config that are not columns are refused."""
     special = [("data.label", config.label)]
     special += [("data.client_column", config.client_column)] if config.client_column else []
+    special += [("data.person", config.person)] if config.person else []
     for field, name in special + [("data.columns", name) for name in config.columns]:
         if name not in sheet.header:
             rule = f"is not a column of {sheet.path.name}"
             raise BadValue(field, repr(name), rule, _meant(name, sheet.header))
-    if config.label == config.client_column:
-        remedy = "name another column"
-        raise BadValue("data.client_column", repr(config.label), "is also the label", remedy)
-    reserved = {name for _, name in special}
+    reserved: dict[str, str] = {}
+    for field, name in special:
+        if name in reserved:
+            rule = "is also the label" if name == config.label else f"is also {reserved[name]}"
+            raise BadValue(field, repr(name), rule, "name another column")
+        reserved[name] = field
     for at, name in enumerate(config.columns):
         if name in reserved or name in config.columns[:at]:
-            rule = "is the column of the label or the client" if name in reserved else "is listed twice"
+            rule = "is the column of the label, the client or the person" if name in reserved else "is listed twice"
             raise BadValue("data.columns", repr(name), rule, "remove it from the list")
     features = config.columns or tuple(name for name in sheet.header if name not in reserved)
     if not features:
@@ -192,7 +197,10 @@ def records(config: DataConfig, sheet: Sheet, features: Sequence[str], task: Tas
         return sheet.place(i, config.label)
 
     y = labels.from_texts(sheet.column(config.label), task, config, place)
-    return Records(torch.from_numpy(np.concatenate(encoded, axis=1)), y)
+    persons = None
+    if config.person:
+        persons = from_texts(sheet.column(config.person), lambda i: sheet.place(i, config.person))
+    return Records(torch.from_numpy(np.concatenate(encoded, axis=1)), y, persons)
 
 
 def _encoded(config: DataConfig, sheet: Sheet, name: str) -> np.ndarray:

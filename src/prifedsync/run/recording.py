@@ -21,12 +21,14 @@ from ..accounting.statement import Statement
 from ..config import PUBLIC, as_mapping
 from ..events import Watch, Working
 from ..files import write_file
+from ..limits import RECORD
 from ..local import Job
 from ..record import (
     KEPT,
     NO_GUARANTEE,
     NOTHING_LEAVES,
     OVERLAP,
+    SHARED_PERSONS,
     SCORES_LEAK,
     SIMULATION,
     TIMINGS_LEAK,
@@ -154,7 +156,8 @@ def _warnings(
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if prepared.description.copies > 1 and prepared.plans:
-        found.append(f"{OVERLAP}: here up to {prepared.description.copies}, and the guarantee is composed over so many")
+        shared = OVERLAP if prepared.description.unit == RECORD else SHARED_PERSONS
+        found.append(f"{shared}: here up to {prepared.description.copies}, and the guarantee is composed over so many")
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:

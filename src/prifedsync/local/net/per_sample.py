@@ -14,8 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from . import persons
+
 SMALLEST_FACTOR = 2.0**-100  # of a product in single precision; subnormal numbers begin at 2⁻¹²⁶
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
+FORMING = 1  # what a product costs that is formed and added up by person, in products of a matrix product
 
 
 class PerRecord(Protocol):
@@ -23,6 +26,9 @@ class PerRecord(Protocol):
 
     def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
+    def squares(self, share: Tensor, slots: Tensor) -> Tensor: ...  # [B], double: ‖Σ share·gradient‖² over each person's rows
+    @property
+    def terms(self) -> int: ...  # how many products one of these numbers sums up
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
 
 
@@ -55,12 +61,32 @@ def clip_scale(norms: Sequence[Tensor], valid: Tensor, clip: Tensor, smallest: f
 
 
 def clipped(
-    gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64
-) -> tuple[Tensor, ...]:
-    """The clipped sum over records, one vector a parameter, accumulated in `sums`."""
+    gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64,
+    slots: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The clipped sum over records, or over persons where `slots` says whose they are: one vector a parameter.
+
+    It is accumulated in `sums`; where there are persons, in double precision.
+    """
     smallest = torch.finfo(sums).tiny  # a smaller scale would be rounded when it is converted, perhaps up
-    scale = clip_scale([each.norms() for each in gradients], valid, clip, smallest).to(sums)
+    norms = [each.norms() for each in gradients]
+    if slots is None:
+        scale = clip_scale(norms, valid, clip, smallest).to(sums)
+    else:  # rows may be longer than the clip norm, and cancel: no sum in single precision could hold that
+        scale = _person_scale(gradients, norms, valid, clip, slots)
     return tuple(each.total(scale).flatten() for each in gradients)
+
+
+def _person_scale(
+    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, slots: Tensor
+) -> Tensor:
+    """What each row is multiplied with: its person's min(1, clip/‖mean‖), divided by the number of the person's rows."""
+    own = torch.where(valid, norm(torch.stack(list(norms), 1)), 0.0)
+    share = torch.where(valid, persons.shares(own, slots), 0.0)
+    rows = persons.rows_of(slots, valid)
+    squares = [each.squares(share, slots) for each in gradients]
+    lengths = persons.lengths(own, squares, slots, rows, max(each.terms for each in gradients))
+    return clip_scale([lengths], valid, clip) / rows
 
 
 @dataclass(frozen=True)
@@ -74,6 +100,13 @@ class Formed:
 
     def norms(self) -> Tensor:
         return norm(self.gradients)
+
+    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
+        return persons.summed(scaled(self.gradients, share), slots).flatten(1).square().sum(1)
+
+    @property
+    def terms(self) -> int:
+        return 0
 
     def total(self, scale: Tensor) -> Tensor:
         return scaled(self.gradients, scale).sum(0)
@@ -92,6 +125,26 @@ class Outer:
     def norms(self) -> Tensor:
         return norm(self.d) * norm(self.a)
 
+    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
+        length = torch.where(share > 0, self.norms() * share, 0.0)
+        d = _directions(self.d, share > 0)
+        a = _directions(self.a, share > 0)
+        if self._formed_is_cheaper:
+            return Formed(d.unsqueeze(2) * a.unsqueeze(1)).squares(length, slots)
+        pairs = (d @ d.T) * (a @ a.T) * (length.unsqueeze(1) * length)
+        mine = torch.where(slots.unsqueeze(1) == slots, pairs, 0.0)
+        return persons.summed(mine.sum(1), slots)
+
+    @property
+    def _formed_is_cheaper(self) -> bool:
+        """By public sizes: pairs of rows cost B·(out + in) products a row, and forming the gradient out·in."""
+        out, into = self.d.shape[1], self.a.shape[1]
+        return FORMING * out * into <= self.d.shape[0] * (out + into)
+
+    @property
+    def terms(self) -> int:
+        return self.d.shape[1] + self.a.shape[1]
+
     def total(self, scale: Tensor) -> Tensor:
         finite_a = torch.where(scale.unsqueeze(1) > 0, self.a, 0.0).to(scale.dtype)
         scaled_d = scaled(self.d, scale)
@@ -99,6 +152,14 @@ class Outer:
             finite_a = _normal(finite_a)
             scaled_d = _normal(scaled_d)
         return scaled_d.T @ finite_a
+
+
+def _directions(values: Tensor, counted: Tensor) -> Tensor:
+    """Rows of length one, double; zero for rows that are zero or do not count."""
+    rows = torch.where(counted.unsqueeze(1), values, 0.0).double()
+    largest = rows.abs().amax(1, keepdim=True)
+    rows = torch.where(largest > 0, rows / largest, 0.0)
+    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1.0)  # it is at least 1, or 0
 
 
 def _normal(values: Tensor) -> Tensor:
@@ -126,6 +187,24 @@ class Rows:
     def norms(self) -> Tensor:
         same = (self.tokens.unsqueeze(2) == self.tokens.unsqueeze(1)).double()
         return norm(self._shares() * same.sum(2, keepdim=True).sqrt())
+
+    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
+        """Rows of the table that a person's records share are added up: entries are sorted by person and token."""
+        place = (slots.unsqueeze(1) * self.table + self.tokens).flatten()
+        order = torch.argsort(place, stable=True)
+        ordered = place[order]
+        begins = torch.cat([torch.zeros_like(ordered[:1]), (ordered[1:] != ordered[:-1]).long()])
+        group = begins.cumsum(0)
+        entries = scaled(self._shares(), share).flatten(0, 1)[order]
+        squares = torch.zeros_like(entries).index_add(0, group, entries).square().sum(1)[group]
+        once = torch.cat([torch.ones_like(begins[:1]), begins[1:]])  # a group counts where it begins
+        whose = slots.unsqueeze(1).expand_as(self.tokens).flatten()[order]
+        by_slot = torch.zeros(len(slots), dtype=squares.dtype, device=squares.device)
+        return by_slot.index_add(0, whose, torch.where(once > 0, squares, 0.0))
+
+    @property
+    def terms(self) -> int:
+        return self.tokens.shape[0] * self.tokens.shape[1]
 
     def total(self, scale: Tensor) -> Tensor:
         # a record may hold many tokens, more than the margin of a single-precision sum covers: so in double precision
