@@ -211,7 +211,8 @@ class ClientConfig:
     records: int | None = field(
         None,
         "public nominal number of records, or of persons with data.person; required with add-remove adjacency",
-        1, MOST_RECORDS,
+        1,
+        MOST_RECORDS,
     )
     batch: Batch | None = field_like(LocalConfig, "batch")
     local_steps: int | None = field_like(LocalConfig, "local_steps")

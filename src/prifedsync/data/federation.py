@@ -87,7 +87,7 @@ class Client:
 class Description:
     """What is public about a federation. It is enough to plan a run, and to be its server without holding a record."""
 
-    sizes: Mapping[str, int]  # client name → number of units it trains on; nominal where the real one is private (add-remove)
+    sizes: Mapping[str, int]  # client name → units it trains on; nominal where the real number is private (add-remove)
     shape: tuple[int, ...]  # the shape of one record
     task: Task
     copies: int = 1  # how many clients may hold the same unit
@@ -169,7 +169,8 @@ def check(federation: Federation) -> Federation:
             test = _records(f"{who}, test set", client.test, federation.task)
             _alike(f"{who}, test set", test, first)
         else:  # an empty test set may have any shape
-            test = replace(train, x=train.x[:0], y=train.y[:0], persons=None if train.persons is None else train.persons[:0])
+            none = None if train.persons is None else train.persons[:0]
+            test = Records(train.x[:0], train.y[:0], none)
         check_persons(who, train.persons, test.persons, first.train.persons is not None)
         clients.append(Client(client.name, _by_person(train), _by_person(test)))
     return replace(federation, clients=tuple(clients))
@@ -234,7 +235,8 @@ def _persons(who: str, records: Records) -> Tensor | None:
     if persons is None:
         return None
     if not isinstance(persons, Tensor) or persons.dtype != torch.int64 or persons.shape != (len(records),):
-        shown = f"{persons.dtype} of shape {tuple(persons.shape)}" if isinstance(persons, Tensor) else type(persons).__name__
+        tensor = isinstance(persons, Tensor)
+        shown = f"{persons.dtype} of shape {tuple(persons.shape)}" if tensor else type(persons).__name__
         rule = f"must be one whole number (int64) for each of the {len(records)} records"
         raise BadValue(f"{who}, persons", shown, rule, "number the persons of a client")
     return persons.detach()

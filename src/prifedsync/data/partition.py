@@ -69,7 +69,10 @@ def divided(config: DataConfig, records: Records, task: Task, seed: int) -> Fede
     """The federation of records that are split over `data.clients` clients by `data.partition`. Each holds some out."""
     if config.partition == "dirichlet" and config.overlap:
         return _overlapping(config, records, task, seed)
-    dealt = deal(config, records.y.numpy(), seed) if records.persons is None else _deal_persons(config, records.persons, seed)
+    if records.persons is None:
+        dealt = deal(config, records.y.numpy(), seed)
+    else:
+        dealt = _deal_persons(config, records.persons, seed)
     clients = {name: subset(records, mine) for name, mine in dealt.rows.items()}
     return federated(config, clients, task, seed)
 

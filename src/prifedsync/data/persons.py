@@ -46,7 +46,8 @@ def from_array(ids: np.ndarray, records: int, who: str) -> Tensor:
     """The same for an array of whole numbers or texts."""
     if ids.shape != (records,) or ids.dtype.kind not in "iuUS":
         rule = f"must hold one whole number or text for each of the {records} records"
-        raise BadValue(f"{who}, persons", f"{ids.dtype} of shape {ids.shape}", rule, "give every record the id of its person")
+        remedy = "give every record the id of its person"
+        raise BadValue(f"{who}, persons", f"{ids.dtype} of shape {ids.shape}", rule, remedy)
     decoded = np.char.decode(ids, "utf-8", "replace") if ids.dtype.kind == "S" else ids
     return from_texts([str(each) for each in decoded.tolist()], lambda i: f"{who}, person of record {i}")
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from ..fdp import Neighbours
+from ..limits import Unit
 from ..local import Draws, Job, Key, Net, behaviour, digests
 from ..local.answers import Answer, Refused, Sent, Stayed
 from ..local.augment import check
 from ..local.client import COUNTERS, Client, Slots, bounded, personal_model, train_kept, train_upload
 from ..local.device.streams import Streams
 from ..local.draws import VERSION
-from ..limits import Unit
 from ..local.host import Persons, Records
 from ..local.job import Part
 from ..local.optimisers import outside
@@ -100,11 +100,12 @@ class Cohort(ABC):
     def _clients(self, units: Sequence[int], rows: Sequence[int]) -> list[Client]:
         binds = self.draws.bound(b"") is not self.draws  # where draws do not depend on it, nothing has to be digested
         context = (lambda: self.context) if binds else None
-        offsets = torch.tensor([[0, *rows], [0, *units]]).cumsum(1)[:, :-1].T.tolist()
+        offsets = torch.tensor([0, *rows]).cumsum(0)[:-1].tolist()
+        firsts = torch.tensor([0, *units]).cumsum(0)[:-1].tolist()
         share = self.rule.kept.share if self.rule.kept and self.rule.kept.share is not None else 1.0
         return [
-            Client(job, self.draws, size, index, *offset, context, share=share)
-            for index, (job, size, offset) in enumerate(zip(self.jobs, units, offsets, strict=True))
+            Client(job, self.draws, size, index, offset, first, context, share=share)
+            for index, (job, size, offset, first) in enumerate(zip(self.jobs, units, offsets, firsts, strict=True))
         ]
 
     def _path(self, name: str) -> Path | None:

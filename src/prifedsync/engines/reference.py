@@ -1,4 +1,4 @@
-"""The slow twin that tests trust: one client, one unit, one record at a time, plain loops, torch.optim where it has the optimiser."""
+"""The slow twin that tests trust: one client, one record at a time, plain loops, torch.optim where it has the optimiser."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ..rules import Steps
 from . import noise, step
@@ -38,8 +39,11 @@ class Persons:
         """Where they begin, int64 [U]."""
         return self.rows.cumsum(0) - self.rows
 
+    def to(self, device: torch.device) -> Persons:
+        return Persons(self.rows.to(device), self.most)
+
     def rows_of(self, first: int, units: Tensor) -> tuple[Tensor, Tensor]:
-        """All rows of some persons, of which the first of a client has the number `first`; and each row's share in its person."""
+        """All rows of some of a client's persons, the first of which has the number `first`; each row's share."""
         own = units + first
         counts = self.rows[own]
         before = (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -116,18 +120,16 @@ def batch_sums(
         y = records.y[places.to(records.y.device)]
         valid = torch.stack([piece.valid for piece in here]).to(x.device)
         slots = None if records.persons is None else torch.stack([_slots(piece) for piece in here]).to(x.device)
-        drawn = [dropout_masks(net, client, round, number, p.rows[p.valid]) for client, p in zip(clients, here, strict=True)]
-        masks = _stacked(drawn, here)
+        rows = [(client, round, number, piece.rows[piece.valid]) for client, piece in zip(clients, here, strict=True)]
+        masks = _stacked([dropout_masks(net, *each) for each in rows], here)
         if records.augmented:
-            moves = [
-                {"moves": moves_of(client, round, number, p.rows[p.valid])} for client, p in zip(clients, here, strict=True)
-            ]
+            moves = [{"moves": moves_of(*each)} for each in rows]
             x = crop_flip(x, _stacked(moves, here)["moves"].to(x.device))
         with net.exact():
             if phase.noisy:
                 some = net.clipped_sums(weights, x, y, valid, clip, masks, program, slots).double()
             else:
-                some = net.plain_sums(weights, x, y, valid, masks, _share(slots, valid)).double()
+                some = net.plain_sums(weights, x, y, valid, masks, shares_of(slots, valid)).double()
         sums = some if at == 0 else sums.add_(some)
     return sums
 
@@ -193,11 +195,11 @@ def _slots(piece: Piece) -> Tensor:
     return piece.slots
 
 
-def _share(slots: Tensor | None, valid: Tensor) -> Tensor | None:
+def shares_of(slots: Tensor | None, valid: Tensor) -> Tensor | None:
     """One over the number of the person's rows, for each row [C, B]: private and plain steps minimise the same loss."""
     if slots is None:
         return None
-    return torch.stack([1 / persons.rows_of(*one) for one in zip(slots, valid, strict=True)])
+    return 1 / vmap(persons.rows_of)(slots, valid)
 
 
 def dropout_masks(net: Net, client: Client, round: int, number: int, picked: Tensor) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class PerRecord(Protocol):
 
     def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
-    def squares(self, share: Tensor, slots: Tensor) -> Tensor: ...  # [B], double: ‖Σ share·gradient‖² over each person's rows
+    def squares(self, share: Tensor, slots: Tensor) -> Tensor: ...  # [B] by slot, double: ‖Σ share·gradient‖²
     @property
     def terms(self) -> int: ...  # how many products one of these numbers sums up
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
@@ -159,7 +159,8 @@ def _directions(values: Tensor, counted: Tensor) -> Tensor:
     rows = torch.where(counted.unsqueeze(1), values, 0.0).double()
     largest = rows.abs().amax(1, keepdim=True)
     rows = torch.where(largest > 0, rows / largest, 0.0)
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1.0)  # it is at least 1, or 0
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp_min(1.0)  # a length is at least 1, or 0
 
 
 def _normal(values: Tensor) -> Tensor:
