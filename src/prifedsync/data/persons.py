@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def from_texts(ids: Sequence[str], place: Callable[[int], str]) -> Tensor:
-    """A number for each id [n], the same for equal ids. `place` says where an id is, in words.
+    """A number for each id [n], in the order of the ids. `place` says where an id is, in words.
 
     Ids that are numbers are compared as numbers: 7, 7.0 and 007 are one person. A spreadsheet may have written one id in
     several ways. Two persons who are taken for one are protected together; one who is taken for two is not protected.
@@ -29,17 +29,18 @@ def from_texts(ids: Sequence[str], place: Callable[[int], str]) -> Tensor:
         if is_missing(text.strip()):
             remedy = "fill in the person of this record, or leave the record out"
             raise BadValue(place(i), repr(text), "must name a person", remedy)
-    number_of: dict[str | Decimal, int] = {}
-    return torch.tensor([number_of.setdefault(_compared(text), len(number_of)) for text in ids], dtype=torch.int64)
+    compared = [_compared(text) for text in ids]
+    number_of = {person: number for number, person in enumerate(sorted(set(compared)))}
+    return torch.tensor([number_of[person] for person in compared], dtype=torch.int64)
 
 
-def _compared(text: str) -> str | Decimal:
-    text = text.strip()
+def _compared(text: str) -> tuple[Decimal, str]:
+    """Equal for texts that name the same person; numbers come before other texts."""
     try:
-        number = Decimal(text)
+        number = Decimal(text.strip())
     except InvalidOperation:
-        return text
-    return number if number.is_finite() else text
+        return Decimal("inf"), text.strip()
+    return (number, "") if number.is_finite() else (Decimal("inf"), text.strip())
 
 
 def from_array(ids: np.ndarray, records: int, who: str) -> Tensor:
@@ -55,14 +56,11 @@ def from_array(ids: np.ndarray, records: int, who: str) -> Tensor:
 def by_person(persons: Tensor) -> tuple[Tensor, Tensor]:
     """An order in which each person's records are side by side, and the persons in that order, numbered 0, 1, 2, …
 
-    Persons come in the order of their first record, and a person's records in the order in which they were given.
+    Persons come in the order of their ids, whatever their records are and wherever they stand. So the records of one
+    person decide neither who else is held out nor who else is in a batch.
     """
-    _, number = persons.unique(return_inverse=True)
-    first = torch.full((int(number.max()) + 1 if len(number) else 0,), len(persons))
-    first = first.scatter_reduce(0, number, torch.arange(len(persons)), "amin")
-    order = torch.argsort(first[number], stable=True)
-    _, renumbered = first[number][order].unique(return_inverse=True)
-    return order, renumbered
+    order = torch.argsort(persons, stable=True)
+    return order, persons[order].unique_consecutive(return_inverse=True)[1]
 
 
 def rows_of_each(persons: Tensor) -> Tensor:

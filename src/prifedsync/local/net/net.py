@@ -129,15 +129,15 @@ class Net(FlatModule):
 
     def margin_for(self, steps: NoisySteps, neighbours: Neighbours) -> float:
         """How far rounding can carry a clipped sum beyond what one unit may move it, as a share of the clip norm."""
-        margin = precision.clip_margin(steps, neighbours, self.arithmetic, self.count, self.sum_dtype)
-        return margin + precision.person_margin(steps, neighbours, self._longest_sum)
+        return precision.clip_margin(
+            steps, neighbours, self.arithmetic, self.count, self.sum_dtype, self._longest_sum(steps.rows_per_unit)
+        )
 
-    @property
-    def _longest_sum(self) -> int:
-        """How many products one number of a person's norm sums up: a public bound (`PerRecord.terms`)."""
+    def _longest_sum(self, rows_per_unit: int) -> int:
+        """How many products one number of a person's norm sums up: a public bound on `PerRecord.terms`."""
         factors = max(sum(shape) for shape in self.shapes)
         one = self.examples[0][0]
-        return max(factors, 0 if one.is_floating_point() else precision.most_rows_at_once(1) * one.numel())
+        return factors if one.is_floating_point() else max(factors, precision.most_rows_at_once(rows_per_unit) * one.numel())
 
     def exact(self) -> AbstractContextManager[None]:
         """While it is open, matrix products are as exact as the arithmetic says."""

@@ -106,13 +106,13 @@ def sums_in(steps: NoisySteps, neighbours: Neighbours, fastest: torch.dtype) -> 
 
 
 def clip_margin(
-    steps: NoisySteps, neighbours: Neighbours, arithmetic: Arithmetic, parameters: int, fastest: torch.dtype
+    steps: NoisySteps, neighbours: Neighbours, arithmetic: Arithmetic, parameters: int, fastest: torch.dtype, terms: int = 0
 ) -> float:
-    """The margin that a plan of these steps needs."""
+    """The margin that a plan of these steps needs; `terms` is what one number of a person's norm sums up."""
     if sums_in(steps, neighbours, fastest) == torch.float64:
         own = (parameters + 16) * 2.0**-52
         both_sums = 2 * most_summed(steps, neighbours) ** 2 * 2.0**-53
-        return max(CLIP_MARGIN, own + both_sums)
+        return max(CLIP_MARGIN, own + both_sums + _of_persons(steps, neighbours, terms))
     return OWN_SHARE[arithmetic] + pieces(steps, neighbours) * ONE_PIECE[arithmetic]
 
 
@@ -121,8 +121,8 @@ def most_rows_at_once(rows_per_unit: int) -> int:
     return max(DOUBLES_AT_ONCE, 2 * rows_per_unit)
 
 
-def person_margin(steps: NoisySteps, neighbours: Neighbours, terms: int) -> float:
-    """What comes on top where a unit is a person with several rows: `terms` is what one number of its norm sums up.
+def _of_persons(steps: NoisySteps, neighbours: Neighbours, terms: int) -> float:
+    """What comes on top where a unit is a person with several rows.
 
     the sum     has as many terms as rows, and a person's are together up to 1/FLOOR clip norms long
     the others  their norms may be rounded differently where they come to stand in other rows
