@@ -116,7 +116,9 @@ def test_kept_models_dropout_and_augmentation(kind):
 
 
 @pytest.mark.parametrize("kind", [Vectorised, OnDevice])
-@pytest.mark.parametrize("performance", [Performance(chunk=1), Performance(records_at_once=2), Performance(records_at_once=64)])
+@pytest.mark.parametrize(
+    "performance", [Performance(chunk=1), Performance(records_at_once=2), Performance(records_at_once=64)]
+)
 def test_stacking_and_pieces_change_nothing(performance, kind):
     records, whose = federation(MLP)
     net = net_of(MLP)

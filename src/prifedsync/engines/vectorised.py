@@ -129,7 +129,8 @@ class Vectorised(Cohort):
         shape = self._shape(kind)
         if not phase.noisy:  # nothing is clipped
             return Program(self.net.grad_method, shape.width, shape.sums)
-        return self.net.program(clients, shape.width, shape.sums)
+        most_rows = self.records.persons.most if self.records.persons else 1
+        return self.net.program(clients, shape.width, shape.sums)._replace(most_rows=most_rows)
 
     def _shape(self, kind: tuple[object, ...]) -> Shape:
         """Of the batches of a kind, decided once for all who may take part."""

@@ -18,10 +18,12 @@ from ..rules import Steps
 from . import noise, step
 from .augment import CHOICES, crop_flip, moves_from_uniforms
 from .batches import choose, expected_size, packed
-from .client import Client, Slots, numbers
+from .client import Client, numbers
+from .client import Slots as Vectors
 from .draws import Key
 from .job import Part, Phase, column
-from .net import Net, persons
+from .net import Net
+from .net.persons import Slots
 from .net.programs import Program
 from .optimisers import Stacked
 from .step import Gradient, LocalState
@@ -62,7 +64,7 @@ class Records:
 
 
 def take_steps(
-    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots, gradient: Gradient
+    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Vectors, gradient: Gradient
 ) -> LocalState:
     """All local steps of stacked clients in this part of a round, with noisy gradients from somewhere."""
     optimiser = optimisers_of(clients, begun.weights)
@@ -199,7 +201,7 @@ def shares_of(slots: Tensor | None, valid: Tensor) -> Tensor | None:
     """One over the number of the person's rows, for each row [C, B]: private and plain steps minimise the same loss."""
     if slots is None:
         return None
-    return 1 / vmap(persons.rows_of)(slots, valid)
+    return 1 / vmap(lambda of, there: Slots(of, 1).rows(there))(slots, valid)
 
 
 def dropout_masks(net: Net, client: Client, round: int, number: int, picked: Tensor) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from . import per_sample
 from .bookkeeping import alone
 from .flat import FlatModule, Masks
 from .per_sample import Formed, PerRecord
-from .persons import FLOOR
+from .persons import FLOOR, Slots
 from .programs import GradMethod, Program
 
 
@@ -39,7 +39,8 @@ def clipped_sums(
     def one_client(
         flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, slots: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        return per_sample.clipped(gradients(net, program, flat, x, y, masks), valid, clip, program.sums, slots)
+        whose = None if slots is None else Slots(slots, program.most_rows)
+        return per_sample.clipped(gradients(net, program, flat, x, y, masks), valid, clip, program.sums, whose)
 
     return over_clients(one_client, flat, x, y, valid, clip, masks, *whose)
 

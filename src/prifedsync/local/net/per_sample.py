@@ -14,11 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import persons
+from .persons import Slots
 
 SMALLEST_FACTOR = 2.0**-100  # of a product in single precision; subnormal numbers begin at 2⁻¹²⁶
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
-FORMING = 1  # what a product costs that is formed and added up by person, in products of a matrix product
 
 
 class PerRecord(Protocol):
@@ -26,7 +25,7 @@ class PerRecord(Protocol):
 
     def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
-    def squares(self, share: Tensor, slots: Tensor) -> Tensor: ...  # [B] by slot, double: ‖Σ share·gradient‖²
+    def squares(self, share: Tensor, slots: Slots) -> Tensor: ...  # [B] by slot, double: ‖Σ share·gradient‖²
     @property
     def terms(self) -> int: ...  # how many products one of these numbers sums up
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
@@ -62,7 +61,7 @@ def clip_scale(norms: Sequence[Tensor], valid: Tensor, clip: Tensor, smallest: f
 
 def clipped(
     gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64,
-    slots: Tensor | None = None,
+    slots: Slots | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The clipped sum over records, or over persons where `slots` says whose they are: one vector a parameter.
 
@@ -78,14 +77,14 @@ def clipped(
 
 
 def _person_scale(
-    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, slots: Tensor
+    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, slots: Slots
 ) -> Tensor:
     """What each row is multiplied with: its person's min(1, clip/‖mean‖), divided by the number of the person's rows."""
     own = torch.where(valid, norm(torch.stack(list(norms), 1)), 0.0)
-    share = torch.where(valid, persons.shares(own, slots), 0.0)
-    rows = persons.rows_of(slots, valid)
+    share = torch.where(valid, slots.shares(own), 0.0)
+    rows = slots.rows(valid)
     squares = [each.squares(share, slots) for each in gradients]
-    lengths = persons.lengths(own, squares, slots, rows, max(each.terms for each in gradients))
+    lengths = slots.lengths(own, squares, rows, max(each.terms for each in gradients))
     return clip_scale([lengths], valid, clip) / rows
 
 
@@ -101,8 +100,8 @@ class Formed:
     def norms(self) -> Tensor:
         return norm(self.gradients)
 
-    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
-        return persons.summed(scaled(self.gradients, share), slots).flatten(1).square().sum(1)
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+        return slots.summed(scaled(self.gradients, share)).flatten(1).square().sum(1)
 
     @property
     def terms(self) -> int:
@@ -125,21 +124,13 @@ class Outer:
     def norms(self) -> Tensor:
         return norm(self.d) * norm(self.a)
 
-    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
         length = torch.where(share > 0, self.norms() * share, 0.0)
         d = _directions(self.d, share > 0)
         a = _directions(self.a, share > 0)
-        if self._formed_is_cheaper:
+        if self.d.shape[1] * self.a.shape[1] <= slots.near:  # a small matrix is formed for less than its pairs cost
             return Formed(d.unsqueeze(2) * a.unsqueeze(1)).squares(length, slots)
-        pairs = (d @ d.T) * (a @ a.T) * (length.unsqueeze(1) * length)
-        mine = torch.where(slots.unsqueeze(1) == slots, pairs, 0.0)
-        return persons.summed(mine.sum(1), slots)
-
-    @property
-    def _formed_is_cheaper(self) -> bool:
-        """By public sizes: pairs of rows cost B·(out + in) products a row, and forming the gradient out·in."""
-        out, into = self.d.shape[1], self.a.shape[1]
-        return FORMING * out * into <= self.d.shape[0] * (out + into)
+        return slots.paired(slots.products(d * length.unsqueeze(1)) * slots.products(a))
 
     @property
     def terms(self) -> int:
@@ -189,9 +180,10 @@ class Rows:
         same = (self.tokens.unsqueeze(2) == self.tokens.unsqueeze(1)).double()
         return norm(self._shares() * same.sum(2, keepdim=True).sqrt())
 
-    def squares(self, share: Tensor, slots: Tensor) -> Tensor:
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
         """Rows of the table that a person's records share are added up: entries are sorted by person and token."""
-        place = (slots.unsqueeze(1) * self.table + self.tokens).flatten()
+        whose = slots.of.unsqueeze(1).expand_as(self.tokens)
+        place = (whose * self.table + self.tokens).flatten()
         order = torch.argsort(place, stable=True)
         ordered = place[order]
         begins = torch.cat([torch.zeros_like(ordered[:1]), (ordered[1:] != ordered[:-1]).long()])
@@ -199,9 +191,8 @@ class Rows:
         entries = scaled(self._shares(), share).flatten(0, 1)[order]
         squares = torch.zeros_like(entries).index_add(0, group, entries).square().sum(1)[group]
         once = torch.cat([torch.ones_like(begins[:1]), begins[1:]])  # a group counts where it begins
-        whose = slots.unsqueeze(1).expand_as(self.tokens).flatten()[order]
-        by_slot = torch.zeros(len(slots), dtype=squares.dtype, device=squares.device)
-        return by_slot.index_add(0, whose, torch.where(once > 0, squares, 0.0))
+        by_slot = torch.zeros(len(slots.of), dtype=squares.dtype, device=squares.device)
+        return by_slot.index_add(0, whose.flatten()[order], torch.where(once > 0, squares, 0.0))
 
     @property
     def terms(self) -> int:

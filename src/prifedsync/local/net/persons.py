@@ -17,48 +17,89 @@ docs/maths.md, section 18, has the proof; `precision.clip_margin` has what is le
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 FLOOR = 2.0**-6
 UNIT_ROUNDOFF = 2.0**-53
 NEGLIGIBLE = 2.0**-500  # gradients as short as this are not scaled before they are squared: no clip norm is near
 
 
-def summed(values: Tensor, slots: Tensor) -> Tensor:
-    """Σ over the rows of each slot: [B, …], [B] → [B, …]; slots without rows have zeros."""
-    if values.is_cuda:  # there `index_add` adds in any order; a product with zeros and ones has the same bits every time
-        mine = slots.unsqueeze(0) == torch.arange(len(slots), device=slots.device).unsqueeze(1)
-        flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
-        return (mine.to(values.dtype) @ flat).reshape(values.shape)
-    return torch.zeros_like(values).index_add(0, slots, values)
+@dataclass(frozen=True)
+class Slots:
+    """Whose the rows of a batch are. Rows of a person stand side by side, and there are at most `most` of them."""
 
+    of: Tensor  # int64 [B]
+    most: int
 
-def rows_of(slots: Tensor, valid: Tensor) -> Tensor:
-    """How many valid rows the person of each row has, double [B]; 1 for padding."""
-    return summed(valid.double(), slots)[slots].clamp_min(1.0)
+    def summed(self, values: Tensor) -> Tensor:
+        """Σ over the rows of each slot: [B, …] → [B, …]; slots without rows have zeros."""
+        if (
+            values.is_cuda
+        ):  # there `index_add` adds in any order; a product with zeros and ones has the same bits every time
+            mine = self.of.unsqueeze(0) == torch.arange(len(self.of), device=self.of.device).unsqueeze(1)
+            flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
+            return (mine.to(values.dtype) @ flat).reshape(values.shape)
+        return torch.zeros_like(values).index_add(0, self.of, values)
 
+    def rows(self, valid: Tensor) -> Tensor:
+        """How many valid rows the person of each row has, double [B]; 1 for padding."""
+        return self.summed(valid.double())[self.of].clamp_min(1.0)
 
-def lengths(norms: Tensor, squares: Sequence[Tensor], slots: Tensor, rows: Tensor, terms: int) -> Tensor:
-    """For each row, what counts as the norm of its person's mean gradient, double [B].
+    def shares(self, norms: Tensor) -> Tensor:
+        """1/S for each row, double [B]; zero where nothing is to be scaled, or where a gradient is not finite."""
+        total = self.summed(norms)[self.of]
+        return torch.where(torch.isfinite(total) & (total > NEGLIGIBLE), 1 / total, 0.0)
 
-    norms    of the rows' own gradients, zero for padding
-    squares  of each parameter by slot: ‖Σ gradient/S‖² over the rows of the slot
-    terms    how many products one entry of `squares` sums up at most
-    """
-    total = summed(norms, slots)[slots]  # S
-    relative = (torch.stack(list(squares)).sum(0)[slots].clamp_min(0.0) + error(terms, rows.shape[0])).sqrt()
-    counted = torch.where(total > NEGLIGIBLE, total * relative.clamp_min(FLOOR), total)
-    return counted / rows
+    def lengths(self, norms: Tensor, squares: Sequence[Tensor], rows: Tensor, terms: int) -> Tensor:
+        """For each row, what counts as the norm of its person's mean gradient, double [B].
+
+        norms    of the rows' own gradients, zero for padding
+        squares  of each parameter by slot: ‖Σ gradient/S‖² over the rows of the slot
+        terms    how many products one entry of `squares` sums up at most
+        """
+        total = self.summed(norms)[self.of]  # S
+        exact = torch.stack(list(squares)).sum(0)[self.of].clamp_min(0.0)
+        relative = (exact + error(terms, len(self.of))).sqrt()
+        counted = torch.where(total > NEGLIGIBLE, total * relative.clamp_min(FLOOR), total)
+        return counted / rows
+
+    # ------------------------------------------------------------------ pairs of rows
+
+    @property
+    def near(self) -> int:
+        """With how many rows each row is paired: all, or those among which all rows of its person are."""
+        return len(self.of) if self._block == len(self.of) else 3 * self._block
+
+    @property
+    def _block(self) -> int:
+        return self.most if self.most > 1 and 3 * self.most < len(self.of) else len(self.of)
+
+    def products(self, values: Tensor) -> Tensor:
+        """v_l·v_k of each row l [B, n] with the rows k near it [blocks, rows of a block, near]."""
+        block = self._block
+        if block == len(values):
+            return (values @ values.T).unsqueeze(0)
+        rows = pad(values, (0, 0, 0, -len(values) % block))
+        around = pad(rows, (0, 0, block, block)).unfold(0, 3 * block, block)  # [blocks, n, near]
+        return rows.unflatten(0, (-1, block)) @ around
+
+    def paired(self, products: Tensor) -> Tensor:
+        """Σ over pairs of rows of each person, by slot [B]."""
+        block = self._block
+        if block == len(self.of):
+            mine = self.of.unsqueeze(1) == self.of
+            return self.summed(torch.where(mine, products[0], 0.0).sum(1))
+        whose = pad(self.of, (0, -len(self.of) % block), value=-1)
+        around = pad(whose, (block, block), value=-2).unfold(0, 3 * block, block)
+        mine = whose.unflatten(0, (-1, block)).unsqueeze(2) == around.unsqueeze(1)
+        sums = torch.where(mine, products, 0.0).sum(2).flatten()
+        return self.summed(sums[: len(self.of)])
 
 
 def error(terms: int, width: int) -> float:
     """How far ‖Σ gradient/S‖² may be off that sums up so many products, and pairs among so many rows."""
     return 4 * (terms + width + 16) * UNIT_ROUNDOFF
-
-
-def shares(norms: Tensor, slots: Tensor) -> Tensor:
-    """1/S for each row, double [B]; zero where nothing is to be scaled, or where a gradient is not finite."""
-    total = summed(norms, slots)[slots]
-    return torch.where(torch.isfinite(total) & (total > NEGLIGIBLE), 1 / total, 0.0)
