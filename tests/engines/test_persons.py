@@ -50,6 +50,10 @@ def jobs_for(rows=ROWS, **changed):
     return [of_persons(private(f"client {i}", len(own), **changed)) for i, own in enumerate(rows)]
 
 
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+GPU = pytest.param(OnDevice, "cuda", marks=NO_GPU)
+
+
 # ---------------------------------------------------------------------- the engines side by side
 
 
@@ -72,10 +76,11 @@ METHODS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [Vectorised, OnDevice])
+@pytest.mark.parametrize(("kind", "device"), [(Vectorised, "cpu"), (OnDevice, "cpu"), GPU])
 @pytest.mark.parametrize(("name", "method"), METHODS)
-def test_every_method_is_the_reference(name, method, kind):
-    net = net_of(CASES[name], grad_method=method)
+def test_every_method_is_the_reference(name, method, kind, device):
+    case = CASES[name]
+    net = Net(case.module(), losses.BY_TASK[case.task], *case.records(5, seed=99), torch.float64, device, method)
     assert net.grad_method == method
     assert_same(*twins(net, jobs_for(), CASES[name], kind), tolerance=CELL if kind is OnDevice else 1e-9)
 
@@ -307,6 +312,33 @@ def test_a_person_whose_rows_cancel_counts_as_longer():
         assert own.clipped_sums(*given, torch.tensor([100.0]), {}, slots=slots).norm().item() == pytest.approx(1, rel=1e-6)
 
 
+@NO_GPU
+@pytest.mark.parametrize("arithmetic", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("size", [1e3, 1e15])
+@pytest.mark.parametrize("compile", ["on", "off"])
+def test_on_a_gpu_a_person_moves_the_sum_no_further_than_planned(arithmetic, size, compile):
+    """Rows that cancel, and an ordinary person, among forty others."""
+    net = Net(Transparent(8, 3), losses.BY_TASK["classes"], torch.randn(4, 8), torch.tensor([0, 1, 2, 0]), torch.float32,
+              "cuda", None, arithmetic)  # fmt: skip
+    draw = torch.Generator().manual_seed(3)
+    others, pair, usual = torch.randn(40, 8, generator=draw), size * torch.randn(1, 8, generator=draw), torch.randn(9, 8)
+
+    def total(person):
+        x = torch.cat([others[:20], person, others[20:]])
+        counts = (1,) * 20 + ((len(person),) if len(person) else ()) + (1,) * 20
+        job = of_persons(private("a", len(counts), batch="full", clip_norm=CLIP))
+        whose = {"persons": [persons_of(counts)], "rows_per_person": MOST}
+        y = torch.zeros(len(x), dtype=torch.long)
+        engine = Vectorised(
+            net, [job], [(x, y)], FedAvg(), SeededDraws(1), performance=Performance(compile=compile), **whose
+        )
+        return sums(engine, 0, 0, [0], torch.zeros(1, net.count, device="cuda")).cpu(), job.noisy.clip_margin
+
+    without, margin = total(others[:0])
+    for person in ([pair, -pair], [pair, pair, -2 * pair], [pair, -pair] * 15, [usual]):
+        assert (total(torch.cat(person))[0] - without).norm() <= CLIP * (1 + margin)
+
+
 @ENGINE
 def test_ten_rows_add_no_more_than_one(kind):
     """The mean of a person's gradients: ten equal rows are one."""
@@ -381,26 +413,25 @@ def test_the_noise_is_that_of_the_plan_and_counts_persons(kind, draws):
 
 def test_a_plan_about_something_else_is_refused():
     records, whose = federation(MLP)
-    net, job = net_of(MLP), [private(f"client {i}", len(own)) for i, own in enumerate(ROWS)]
-    with pytest.raises(BadValue, match="unit = record"):
-        Vectorised(net, job, records, FedAvg(), SeededDraws(1), **whose)
-    with pytest.raises(BadValue, match="unit = person"):
-        rows = [of_persons(private(f"client {i}", len(y))) for i, (_, y) in enumerate(records)]
-        Vectorised(net, rows, records, FedAvg(), SeededDraws(1))
-    with pytest.raises(BadValue, match="rows_per_unit"):
-        Vectorised(net, jobs_for(), records, FedAvg(), SeededDraws(1), **whose | {"rows_per_person": MOST + 1})
-    with pytest.raises(BadValue, match="30 has more records than rows_per_person = 29"):
-        fewer = [of_persons(each, 29) for each in job]
-        Vectorised(net, fewer, records, FedAvg(), SeededDraws(1), **whose | {"rows_per_person": 29})
-    with pytest.raises(BadValue, match="side by side"):
-        split = [torch.arange(len(y)) % 2 for _, y in records]
-        Vectorised(net, jobs_for(), records, FedAvg(), SeededDraws(1), persons=split, rows_per_person=MOST)
-    with pytest.raises(BadValue, match="but the client has 5"):  # the plan counts persons, not rows
-        wrong = [of_persons(private("client 0", 43)), *jobs_for()[1:]]
-        Vectorised(net, wrong, records, FedAvg(), SeededDraws(1), **whose)
-    with pytest.raises(BadValue, match="does not cover rounding"):  # CLIP_MARGIN alone is for records
-        large = [replace(job, plan=job.plan.changed(clip_margin=1e-9)) for job in jobs_for()]
-        Vectorised(net, large, records, FedAvg(), SeededDraws(1), **whose)
+    net, plain = net_of(MLP), [private(f"client {i}", len(own)) for i, own in enumerate(ROWS)]
+    thin = [replace(job, plan=job.plan.changed(clip_margin=1e-9)) for job in jobs_for()]
+    split = {"persons": [torch.arange(len(y)) % 2 for _, y in records]}
+    by_row = [of_persons(private(f"client {i}", len(y))) for i, (_, y) in enumerate(records)]
+    for said, jobs, given in (
+        ("unit = record", plain, whose),
+        ("unit = person", by_row, {}),
+        ("rows_per_unit = 30", jobs_for(), whose | {"rows_per_person": MOST + 1}),
+        (
+            "30 has more records than rows_per_person = 29",
+            [of_persons(job, 29) for job in plain],
+            whose | {"rows_per_person": 29},
+        ),
+        ("side by side", jobs_for(), whose | split),
+        ("but the client has 5", by_row, whose),  # a plan counts persons, not rows
+        ("does not cover rounding", thin, whose),
+    ):
+        with pytest.raises(BadValue, match=said):
+            Vectorised(net, jobs, records, FedAvg(), SeededDraws(1), **given)
 
 
 def test_secret_draws_are_bound_to_who_is_who():

@@ -21,17 +21,14 @@ ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
 _LEVELS = (*SHOWN_LEVELS, *np.geomspace(1e-5, 0.05, 23), *np.linspace(0.1, 0.9, 17), *(1 - np.geomspace(0.05, 1e-5, 11)))
 ADJACENCY = {Neighbours.REPLACE: "one {} replaced", Neighbours.ADD_REMOVE: "one {} added or removed"}  # of a unit
-# (unit, adjacency) → the unit, what the attacker knows, what it asks, and what clients hold
-_IN_WORDS: dict[tuple[Unit, Neighbours], tuple[str, str, str, str]] = {
-    ("record", Neighbours.REPLACE): ("record", "every other record", "which of two values the record has", "it"),
-    ("record", Neighbours.ADD_REMOVE): ("record", "every other record", "whether the record is in the data", "it"),
-    ("person", Neighbours.REPLACE): (
-        "person", "all records of every other person", "which of two sets of records the person has there", "records of it",
-    ),
-    ("person", Neighbours.ADD_REMOVE): (
-        "person", "all records of every other person", "whether the person's records are in the data", "records of it",
-    ),
-}  # fmt: skip
+_KNOWN: dict[Unit, str] = {"record": "every other record", "person": "all records of every other person"}
+_HELD: dict[Unit, str] = {"record": "it", "person": "records of that person"}
+_ASKED: dict[tuple[Unit, Neighbours], str] = {
+    ("record", Neighbours.REPLACE): "which of two values the record has",
+    ("record", Neighbours.ADD_REMOVE): "whether the record is in the data",
+    ("person", Neighbours.REPLACE): "which of two sets of records the person has there",
+    ("person", Neighbours.ADD_REMOVE): "whether the person's records are in the data",
+}
 REPR_WIDTH = 100  # characters in a line of a repr
 SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 CURVE_LEVELS = tuple(sorted({float(f"{level:.6g}") for level in _LEVELS}))
@@ -167,12 +164,13 @@ class Statement:
 
     def sentence(self) -> str:
         """What an attacker who already knows all other records, or persons, can achieve, in one paragraph."""
-        whose, known, question, holders = _IN_WORDS[self.unit, self.neighbours]
-        senders = "its client sends" if self.copies == 1 else f"the {self.copies} clients that hold {holders} send"
+        question = _ASKED[self.unit, self.neighbours]
+        holders = f"the {self.copies} clients that hold {_HELD[self.unit]} send"
+        senders = "its client sends" if self.copies == 1 else holders
         correct = 0.5 + self.honest.advantage.upper / 2
         return (
-            f"For any {whose} of {self.whose}: an attacker knows {known}, sees everything that {senders}, and "
-            f"colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
+            f"For any {self.unit} of {self.whose}: an attacker knows {_KNOWN[self.unit]}, sees everything that {senders}, "
+            f"and colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
             f"{percent_up(correct)} of the time (50% is random guessing). At a false positive rate of 1%, the attacker's "
             f"true positive rate is at most {percent_up(self.honest.hits(0.01))}."
             + (f" (A simulation: {SIMULATION}.)" if self.simulation else "")

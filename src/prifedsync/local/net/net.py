@@ -135,11 +135,9 @@ class Net(FlatModule):
 
     def _longest_sum(self, rows_per_unit: int) -> int:
         """How many products one number of a person's norm sums up: a public bound on `PerRecord.terms`."""
-        factors = max(sum(shape) for shape in self.shapes)
         one = self.examples[0][0]
-        return (
-            factors if one.is_floating_point() else max(factors, precision.most_rows_at_once(rows_per_unit) * one.numel())
-        )
+        tokens = 0 if one.is_floating_point() else precision.most_rows_at_once(rows_per_unit) * one.numel()
+        return max(tokens, *(sum(shape) for shape in self.shapes))
 
     def exact(self) -> AbstractContextManager[None]:
         """While it is open, matrix products are as exact as the arithmetic says."""

@@ -37,9 +37,7 @@ class Slots:
 
     def summed(self, values: Tensor) -> Tensor:
         """Σ over the rows of each slot: [B, …] → [B, …]; slots without rows have zeros."""
-        if (
-            values.is_cuda
-        ):  # there `index_add` adds in any order; a product with zeros and ones has the same bits every time
+        if values.is_cuda:  # `index_add` adds in any order there, and a product has the same bits every time
             mine = self.of.unsqueeze(0) == torch.arange(len(self.of), device=self.of.device).unsqueeze(1)
             flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
             return (mine.to(values.dtype) @ flat).reshape(values.shape)
@@ -85,7 +83,8 @@ class Slots:
             return (values @ values.T).unsqueeze(0)
         rows = pad(values, (0, 0, 0, -len(values) % block))
         around = pad(rows, (0, 0, block, block)).unfold(0, 3 * block, block)  # [blocks, n, near]
-        return rows.unflatten(0, (-1, block)) @ around
+        products: Tensor = rows.unflatten(0, (-1, block)) @ around
+        return products
 
     def paired(self, products: Tensor) -> Tensor:
         """Σ over pairs of rows of each person, by slot [B]."""
