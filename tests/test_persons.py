@@ -1,6 +1,7 @@
 """A federation whose patients have 1 to 30 rows, from its files to the record of a run."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from prifedsync.accounting.statement import Statement
 from prifedsync.audit.configured import audit_config
 from prifedsync.config import load
+from prifedsync.planning import jobs_of
 from prifedsync.record import plan_from_json
 from prifedsync.run import prepare, resume, train
 from prifedsync.values import BadValue
@@ -58,7 +60,7 @@ TRAINED = {name: patients - round(patients * 0.2) for name, patients in HOSPITAL
 
 
 def test_a_run_counts_samples_and_states_persons(settings):
-    record = train(load(str(settings), ["local.batch=8", "rounds=20"])).record
+    record = train(load(str(settings), ["local.batch=8", "rounds=20", "privacy.noise_multiplier=1.0"])).record
     assert {client.name: client.records for client in record.clients} == TRAINED
     for client in record.clients:
         plan = plan_from_json(client.plan)
@@ -92,10 +94,21 @@ def test_a_person_at_several_clients_leaks_through_each(settings):
     for changed in ("local.batch=8", 'clients."north".noise_multiplier=2.0', 'clients."north".local_steps=2'):
         with pytest.raises(BadValue, match=r"data\.person_clients = 2 needs plans of all clients that leak alike"):
             prepare(load(str(settings), ["data.person_clients=2", changed]))
-    met = train(
-        load(str(settings), ["data.person_clients=3", "compare=[]", "privacy.target.mu=1"])
-    )
+    met = train(load(str(settings), ["data.person_clients=3", "compare=[]", "privacy.target.mu=1"]))
     assert 0.99 < met.record.guarantee["mu"]["upper"] <= 1.0
+
+
+def test_the_margin_of_the_largest_client_is_that_of_all_who_share_persons(settings):
+    """Sizes may differ by so much that margins do: plans still leak alike, by the largest margin."""
+    config = load(str(settings), ["data.person_clients=2"])
+    prepared = prepare(config)
+    sizes = {"small": 10, "large": 200_000}
+    apart = jobs_of(config, replace(prepared.description, sizes=sizes, copies=1), prepared.net.margin_for)
+    margins = [job.plan.mechanism.clip_margin for job in apart]
+    assert margins[1] > 2 * margins[0]
+    together = jobs_of(config, replace(prepared.description, sizes=sizes, copies=2), prepared.net.margin_for)
+    assert [job.plan.mechanism.clip_margin for job in together] == [margins[1]] * 2
+    assert together[0].plan.leaks == together[1].plan.leaks
 
 
 def test_a_run_is_not_resumed_with_other_persons(settings, tables, tmp_path):
