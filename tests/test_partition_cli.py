@@ -42,7 +42,7 @@ def test_json_is_one_object_that_adds_up():
     found = json.loads(said(*SPLIT, "--json"))
     assert [client["name"] for client in found["clients"]] == [f"client-{i:02}" for i in range(30)]
     for client in found["clients"]:
-        assert set(client) == {"name", "train", "test", "labels"}
+        assert set(client) == {"name", "train", "test", "labels", "persons"}
         assert (client["train"], client["test"]) == (80, 20)
         assert sum(client["labels"].values()) == 80
         assert list(client["labels"]) == [str(label) for label in range(10)]

@@ -1,5 +1,9 @@
-"""Bounds of the numbers that accounting, training and the config share."""
+"""Bounds of the numbers, and the units of a guarantee, that accounting, training and the config share."""
 
+from typing import Literal
+
+Unit = Literal["record", "person"]  # what a guarantee is about; a person is all records of one person at a client
+RECORD: Unit = "record"
 MOST_STEPS = 10**9
 MOST_RECORDS = 10**12
 LEAST_NOISE = 0.05  # a smaller noise_multiplier does not protect (ε is in the hundreds), and it underflows

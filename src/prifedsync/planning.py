@@ -21,6 +21,7 @@ from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
 from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
+from .limits import RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
 from .named import function
@@ -97,20 +98,42 @@ def jobs_of(
     target = target_of(config)
     least_noise = Calibrator(target) if target else None
     _check_names(config, sizes)
+    if federation.copies > 1:
+        margin = _largest(margin, [either(config.clients.get(n, ClientConfig()).records, own) for n, own in sizes.items()])
     jobs = []
     for done, (name, present) in enumerate(sizes.items(), start=1):
         own = config.clients.get(name, ClientConfig())
         try:
-            jobs.append(_Planned(config, rule, name, own, present, federation.copies, margin, updates, least_noise).job())
+            jobs.append(_Planned(config, rule, name, own, present, federation, margin, updates, least_noise).job())
         except BadValue as bad:
             raise BadValue(f"client {name}: {bad.field}", bad.value, bad.rule, bad.remedy) from None
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
-    if federation.copies > 1 and len({job.plan for job in jobs}) > 1:
-        reason = "needs the same plan for all clients, and here plans differ"
-        raise BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
+    if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
+        raise _unlike(federation)
     return jobs
+
+
+def _largest(margin: Margin, sizes: list[int]) -> Margin:
+    """The largest margin of all clients, where the number of units decides nothing else: then their plans leak alike."""
+
+    def largest(steps: NoisySteps, neighbours: Neighbours) -> float:
+        if steps.batch != "full":
+            return margin(steps, neighbours)
+        return margin(replace(steps, records=max(sizes)), neighbours)
+
+    return largest
+
+
+def _unlike(federation: Description) -> BadValue:
+    """Several clients hold one unit, and the guarantee is about all they send: it must be clear how they compose."""
+    if federation.unit == RECORD:
+        reason = "needs the same plan for all clients, and here plans differ"
+        return BadValue("data.overlap", "true", reason, "remove [clients], or set data.overlap = false")
+    reason = "needs plans of all clients that leak alike, and here they differ: a person may be at any of them"
+    remedy = 'use local.batch = "full" and the same noise and steps for all clients'
+    return BadValue("data.person_clients", federation.copies, reason, remedy)
 
 
 def _check_numbers(config: Config) -> None:
@@ -153,8 +176,8 @@ class _Planned:
     rule: Rule
     name: str
     own: ClientConfig
-    present: int  # records that the client has
-    copies: int
+    present: int  # units that the client has
+    federation: Description
     margin: Margin
     updates: Mapping[str, Update]  # optimisers from outside, by the config's names for them
     least_noise: Calibrator | None  # where there is a target
@@ -236,7 +259,8 @@ class _Planned:
             rounds=self.config.rounds,
             participation=participation_of(self.config, self.rule),
             neighbours=Neighbours(self.config.privacy.neighbours),
-            copies=self.copies,
+            copies=self.federation.copies,
+            unit=self.federation.unit,
         )
         return plan if self.noise is not None else self._calibrated(plan)
 
@@ -257,6 +281,7 @@ class _Planned:
             steps = NoisySteps(
                 noise_multiplier=noise, records=either(self.own.records, self.present), batch=self.batch,
                 sampling=self.sampling, clip_norm=clip, local_steps=self.counted,
+                rows_per_unit=self.config.data.rows_per_person if self.federation.unit != RECORD else 1,
             )  # fmt: skip
             return replace(steps, clip_margin=self.margin(steps, Neighbours(private.neighbours)))
         if self.rule.outer or self.rule.publishes:

@@ -19,6 +19,7 @@ from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .joining import Joining, joining, shown
+from .limits import RECORD
 from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
@@ -39,6 +40,7 @@ TIMINGS_LEAK = (
     "not cover them"
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
+SHARED_PERSONS = "a person may be at several clients (data.person_clients), and leaks through every one of them"
 SHARED = ("plan", "planned", "taken")  # of a client: in JSON the place in a list of all different ones
 
 
@@ -358,6 +360,7 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
         "participation": plan.participation,
         "neighbours": plan.neighbours.value,
         "copies": plan.copies,
+        "unit": plan.unit,
     }
 
 
@@ -367,7 +370,7 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         remedy = "use a plan of noisy steps"
         rule = f"must be {NoisySteps.__name__}"
         raise BadValue("plan.mechanism", data.get("mechanism"), rule, remedy)
-    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps)}
+    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps) if field.name in data}
     sampling = Sampling(data["sampling"])
     return PrivacyPlan(
         mechanism=NoisySteps(**(numbers | {"sampling": sampling})),
@@ -375,4 +378,5 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         participation=data["participation"],
         neighbours=Neighbours(data["neighbours"]),
         copies=data["copies"],
+        unit=data.get("unit", RECORD),  # older records are all about records
     )

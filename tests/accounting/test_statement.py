@@ -50,7 +50,7 @@ def test_statements_about_different_questions_have_no_worst():
     plan = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=2.0, records=50, batch=5, local_steps=2), rounds=10)
     other = plan.changed(neighbours=Neighbours.ADD_REMOVE)
     for pair in ((Statement.of(plan, 1e-5), Statement.of(plan, 1e-6)), (Statement.of(plan), Statement.of(other)), ()):
-        with pytest.raises(BadValue, match="one delta and one adjacency relation"):
+        with pytest.raises(BadValue, match="one delta, one adjacency relation and one unit"):
             Statement.worst(pair)
 
 

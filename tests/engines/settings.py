@@ -125,12 +125,12 @@ class Run:
 
 def run(
     kind, net, jobs, records, draws, *, rule=None, rounds=3, participation=1.0, delivery="pull", server_rate=1.0,
-    averaging=0.0, augment="none", performance=None, folder=None, resume=None,
+    averaging=0.0, augment="none", performance=None, folder=None, resume=None, **persons,
 ):  # fmt: skip
     """`resume` continues: a server, and what engine and aggregator of an earlier run have saved."""
     rule, performance = rule or FedAvg(), performance or Performance()
     jobs = [with_participation(job, participation) for job in jobs]
-    engine = kind(net, jobs, records, rule, draws, augment=augment, performance=performance, folder=folder)
+    engine = kind(net, jobs, records, rule, draws, augment=augment, performance=performance, folder=folder, **persons)
     aggregator = Aggregator(rule, jobs, engine.start, delivery=delivery, folder=folder)
     server = Server(engine.start)
     if resume:

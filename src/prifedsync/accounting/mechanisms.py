@@ -75,10 +75,11 @@ class NoisySteps:
     """A round takes `local_steps` noisy gradients, each on its own independent batch (Algorithm 2).
 
     noise_multiplier  the standard deviation of the noise divided by `clip_norm`; it is twice the paper's σ.
-    records           a public nominal number. Under replace-one adjacency the true number is public. Under add/remove
-                      adjacency the sampling rate, the divisor and the noise must come from this number, never from
-                      len(data).
+    records           a public nominal number of units: of records, or of persons where the plan is about persons. Under
+                      replace-one adjacency the true number is public. Under add/remove adjacency the sampling rate, the
+                      divisor and the noise must come from this number, never from len(data).
     clip_margin       how far, relative to clip_norm, rounding may carry a clipped vector beyond clip_norm.
+    rows_per_unit     a public bound on the records of one unit: 1, or more where the plan is about persons.
     """
 
     noise_multiplier: float
@@ -88,10 +89,12 @@ class NoisySteps:
     sampling: Sampling = Sampling.POISSON
     clip_norm: float = 1.0
     clip_margin: float = 0.0
+    rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
         number("noise_multiplier", self.noise_multiplier, LEAST_NOISE, MOST_NOISE, remedy=NO_NOISE)
         whole("records", self.records, 1, MOST_RECORDS)
+        whole("rows_per_unit", self.rows_per_unit, 1)
         whole("local_steps", self.local_steps, 1, MOST_STEPS)
         choice("sampling", self.sampling, Sampling)
         number("clip_norm", self.clip_norm, LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY)

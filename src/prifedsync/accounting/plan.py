@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Literal
+from typing import Literal, get_args
 
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
-from ..limits import MOST_STEPS
+from ..limits import MOST_STEPS, RECORD, Unit
 from ..values import BadValue, choice, number, whole
-from .mechanisms import Mechanism
+from .mechanisms import Mechanism, Sampling
 
 Participation = Literal["honest", "adversarial"]
 NEVER_TAKES_PART = "a client that never takes part needs no plan; leave it out"
@@ -24,8 +24,8 @@ class PrivacyPlan:
     The client takes part in a round with probability `participation`, independently of the data and of other rounds.
     The guarantee is the *transcript bound*. It holds against one other client, against all other clients together and
     against the server, because all they see is computed from this client's participation and its noisy releases.
-    If `copies` clients hold the same record, all of them have this plan, and the guarantee is about that record: it
-    composes over the rounds of all of them.
+    It is about one unit of the client: a record, or a person with all its records there. If `copies` clients hold the
+    same unit, all of them have plans that leak alike, and the guarantee composes over the rounds of all of them.
     """
 
     mechanism: Mechanism
@@ -33,8 +33,14 @@ class PrivacyPlan:
     participation: float = 1.0
     neighbours: Neighbours = Neighbours.REPLACE
     copies: int = 1
+    unit: Unit = RECORD
 
     def __post_init__(self) -> None:
+        if self.unit not in get_args(Unit):
+            raise BadValue("unit", self.unit, f"must be one of {', '.join(get_args(Unit))}")
+        rows = self.mechanism.steps.rows_per_unit if self.mechanism.steps else 1
+        if self.unit == RECORD and rows > 1:
+            raise BadValue("rows_per_unit", rows, "must be 1 if the unit is a record", "set unit = person")
         most = MOST_STEPS // (self.mechanism.queries_per_round * whole("copies", self.copies, 1))
         whole("rounds", self.rounds, 1, most, remedy=f"the accounting covers at most {MOST_STEPS:g} noisy queries")
         number("participation", self.participation, 0, 1, ends="(]", remedy=NEVER_TAKES_PART)
@@ -80,11 +86,17 @@ class PrivacyPlan:
 
     @property
     def accounted(self) -> PrivacyPlan:
-        """The plan that stands for all with the same guarantee: with full batches the number of records does not enter."""
+        """The plan that stands for all with the same guarantee.
+
+        Noise is relative to the clip norm. With full batches neither the number of units nor the way to draw them enters.
+        """
         steps = self.mechanism.steps
-        if steps is None or steps is not self.mechanism or steps.rate < 1:
+        if steps is None or steps is not self.mechanism:
             return self
-        return replace(self, mechanism=replace(steps, records=1, batch="full"))
+        alike = replace(steps, clip_norm=1.0)
+        if steps.rate >= 1:
+            alike = replace(alike, records=1, batch="full", sampling=Sampling.POISSON)
+        return replace(self, mechanism=alike)
 
     def changed(self, **fields: object) -> PrivacyPlan:
         """A new plan with some fields replaced, of the plan or of its mechanism."""

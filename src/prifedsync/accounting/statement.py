@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..fdp import Bound, Neighbours, TradeOff
+from ..limits import RECORD, Unit
 from ..values import BadValue, number
 from . import paper
 from .plan import Participation, PrivacyPlan
@@ -19,7 +20,15 @@ from .plan import Participation, PrivacyPlan
 ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
 _LEVELS = (*SHOWN_LEVELS, *np.geomspace(1e-5, 0.05, 23), *np.linspace(0.1, 0.9, 17), *(1 - np.geomspace(0.05, 1e-5, 11)))
-ADJACENCY = {Neighbours.REPLACE: "one record replaced", Neighbours.ADD_REMOVE: "one record added or removed"}
+ADJACENCY = {Neighbours.REPLACE: "one {} replaced", Neighbours.ADD_REMOVE: "one {} added or removed"}  # of a unit
+_KNOWN: dict[Unit, str] = {"record": "every other record", "person": "all records of every other person"}
+_HELD: dict[Unit, str] = {"record": "it", "person": "records of that person"}
+_ASKED: dict[tuple[Unit, Neighbours], str] = {
+    ("record", Neighbours.REPLACE): "which of two values the record has",
+    ("record", Neighbours.ADD_REMOVE): "whether the record is in the data",
+    ("person", Neighbours.REPLACE): "which of two sets of records the person has there",
+    ("person", Neighbours.ADD_REMOVE): "whether the person's records are in the data",
+}
 REPR_WIDTH = 100  # characters in a line of a repr
 SIMULATION = "of the algorithm, not of these files: the draws are seeded, and whoever knows the seed can subtract the noise"
 CURVE_LEVELS = tuple(sorted({float(f"{level:.6g}") for level in _LEVELS}))
@@ -85,6 +94,7 @@ class Statement:
     whose: str = "this client"
     warnings: tuple[str, ...] = field(default=())
     simulation: bool = False
+    unit: Unit = RECORD
 
     @property
     def epsilon(self) -> Bound:
@@ -117,8 +127,9 @@ class Statement:
         honest = computed(plan, "honest")
         worst = honest if plan.participation == 1 else computed(plan, "adversarial")
         return Statement(
-            delta, plan.neighbours, honest, worst, weak, strong, copies=plan.copies, warnings=warnings(plan, delta)
-        )
+            delta, plan.neighbours, honest, worst, weak, strong, copies=plan.copies, warnings=warnings(plan, delta),
+            unit=plan.unit,
+        )  # fmt: skip
 
     @staticmethod
     def worst(many: Iterable[Statement]) -> Statement:
@@ -127,11 +138,10 @@ class Statement:
         No single client can represent the others: the client with the largest ε may have the smallest advantage.
         """
         every = tuple(many)
-        shared = {(each.delta, each.neighbours) for each in every}
+        shared = {(each.delta, each.neighbours, each.unit) for each in every}
         if len(shared) != 1:
-            raise BadValue(
-                "statements", shared, "must all have one delta and one adjacency relation", "state them separately"
-            )
+            rule = "must all have one delta, one adjacency relation and one unit"
+            raise BadValue("statements", shared, rule, "state them separately")
         return Statement(
             delta=every[0].delta,
             neighbours=every[0].neighbours,
@@ -143,6 +153,7 @@ class Statement:
             whose="any client",
             warnings=tuple(dict.fromkeys(warning for each in every for warning in each.warnings)),
             simulation=any(each.simulation for each in every),
+            unit=every[0].unit,
         )
 
     def as_json(self) -> dict[str, object]:
@@ -155,19 +166,20 @@ class Statement:
             "curve": [list(point) for point in self.honest.curve],
             "neighbours": self.neighbours.value,
             "copies": self.copies,
+            "unit": self.unit,
             "sentence": self.sentence(),
             "warnings": list(self.warnings),
         }
 
     def sentence(self) -> str:
-        """What an attacker who already knows all other records can achieve, in one paragraph."""
-        replaced = self.neighbours is Neighbours.REPLACE
-        question = "which of two values the record has" if replaced else "whether the record is in the data"
-        senders = "its client sends" if self.copies == 1 else f"the {self.copies} clients that hold it send"
+        """What an attacker who already knows all other records, or persons, can achieve, in one paragraph."""
+        question = _ASKED[self.unit, self.neighbours]
+        holders = f"the {self.copies} clients that hold {_HELD[self.unit]} send"
+        senders = "its client sends" if self.copies == 1 else holders
         correct = 0.5 + self.honest.advantage.upper / 2
         return (
-            f"For any record of {self.whose}: an attacker knows every other record, sees everything that {senders}, and "
-            f"colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
+            f"For any {self.unit} of {self.whose}: an attacker knows {_KNOWN[self.unit]}, sees everything that {senders}, "
+            f"and colludes with all other clients and the server. Such an attacker guesses {question} correctly at most "
             f"{percent_up(correct)} of the time (50% is random guessing). At a false positive rate of 1%, the attacker's "
             f"true positive rate is at most {percent_up(self.honest.hits(0.01))}."
             + (f" (A simulation: {SIMULATION}.)" if self.simulation else "")
@@ -187,7 +199,7 @@ def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
     text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
     if others_choose != epsilon:
         text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
-    text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])]}"
+    text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])].format(stated.get('unit', RECORD))}"
     return f"{text} (a simulation)" if simulation else text
 
 
@@ -202,8 +214,8 @@ def warnings(plan: PrivacyPlan, delta: float) -> tuple[str, ...]:
     records = plan.mechanism.records
     if records is not None and delta * records >= 1:
         found.append(
-            f"delta = {delta:g} is not below 1/records = {1 / records:.2g}: a mechanism "
-            "that publishes one record in the clear could satisfy such a guarantee; choose a smaller delta"
+            f"delta = {delta:g} is not below 1/{plan.unit}s = {1 / records:.2g}: a mechanism "
+            f"that publishes one {plan.unit} in the clear could satisfy such a guarantee; choose a smaller delta"
         )
     return tuple(found)
 

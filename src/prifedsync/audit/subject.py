@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..accounting import Mechanism, NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance
 from ..fdp import Neighbours
+from ..limits import RECORD, Unit
 from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps
 from ..local.device import streams
 from ..local.device.streams import Streams
@@ -26,6 +27,7 @@ from ..sync import Helpers, Uploads
 
 Records = tuple[Tensor, Tensor]
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
+MOST_COPIES = 3  # rows of a person
 OPEN_STEPS = 2  # local steps before an output is perturbed
 CLOSE = {"float64": 1e-9, "float32": 5e-4, "tf32": 2e-3, "bf16": 2e-3}
 GRID = 2.0**-12  # uploads are rounded to a grid of at most this many noise scales
@@ -50,6 +52,11 @@ class Subject:
         """The noisy steps, for checks that are made only where there are some."""
         assert self.mechanism.steps is not None
         return self.mechanism.steps
+
+    @property
+    def rows(self) -> int:
+        """The planned bound on the records of one unit: more than one where units are persons."""
+        return self.mechanism.steps.rows_per_unit if self.mechanism.steps else 1
 
     @property
     def output(self) -> OutputPerturbation:
@@ -79,7 +86,8 @@ class Subject:
         self, client: str, mechanism: Mechanism, records: int, *, optimiser: Optimiser = PLAIN, rounds: int = 1,
         neighbours: Neighbours | None = None,
     ) -> Job:  # fmt: skip
-        plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, neighbours=neighbours or self.neighbours)
+        unit: Unit = RECORD if self.rows == 1 else "person"
+        plan = PrivacyPlan(mechanism=mechanism, rounds=rounds, neighbours=neighbours or self.neighbours, unit=unit)
         return Job(client=client, plan=plan, optimiser=optimiser, unnoised_steps=unnoised_steps(mechanism, records))
 
     def cohort(
@@ -89,7 +97,22 @@ class Subject:
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
         augment = self.augment if net is None else "none"  # another net is the audit's own, and its records are not images
         net, draws = net or self.net, draws or Unbound(self.draws)
-        return self.engine(net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance)
+        persons = [_copies(len(x), self.rows) for x, _ in data] if self.rows > 1 else None
+        if persons:
+            data = [(x[whose], y[whose]) for (x, y), whose in zip(data, persons, strict=True)]
+        return self.engine(
+            net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance,
+            persons=persons, rows_per_person=self.rows,
+        )  # fmt: skip
+
+
+def _copies(records: int, most: int) -> Tensor:
+    """Whose each row is, where each example record becomes a person with one, two or three equal rows.
+
+    The mean of equal gradients is one of them. So all that the audit expects of a record holds for such a person.
+    """
+    units = torch.arange(records)
+    return units.repeat_interleave(1 + units % min(most, MOST_COPIES))
 
 
 def another_key(draws: Draws) -> Draws:

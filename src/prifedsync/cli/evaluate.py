@@ -16,9 +16,7 @@ def evaluate(
     folder: RunFolder,
     data: Annotated[Path, typer.Option(help="Labelled records: a CSV or npz file, or a folder of them.")],
     model: UsedModel = "global",
-    metrics: Annotated[
-        str | None, typer.Option(help="Metrics, as in auc,accuracy; default: those of the run.")
-    ] = None,
+    metrics: Annotated[str | None, typer.Option(help="Metrics, as in auc,accuracy; default: those of the run.")] = None,
     code: Code = None,
     as_json: Json = False,
 ) -> None:

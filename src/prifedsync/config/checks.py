@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from ..values import NOT_GIVEN, BadValue
-from .fields import EMBEDDED, DataConfig, Metric
+from .fields import EMBEDDED, PUBLIC, DataConfig, Metric
 from .toml import joined, toml
 from .writing import as_mapping
 
@@ -87,6 +87,12 @@ def _check_data(data: DataConfig) -> None:
         raise BadValue("data.path", toml(data.path), rule, 'for your own data, set data.source to "csv" or "npz"')
     if data.source in ("csv", "npz") and not data.path:
         raise BadValue("data.path", '""', f"must be set for data.source = {data.source}", "give the file or folder")
+    if data.person and data.source in PUBLIC:
+        rule = f"cannot be used with data.source = {data.source}, whose records name no persons"
+        raise BadValue("data.person", toml(data.person), rule, "leave it out")
+    if data.person_clients > 1 and not data.person:
+        rule = "is about persons, but data.person is not set"
+        raise BadValue("data.person_clients", data.person_clients, rule, "name the column of the person in data.person")
     for name, (low, high) in data.ranges.items():
         if low >= high:
             rule = "must be a lower end and a higher end"

@@ -70,10 +70,21 @@ class DataConfig:
     )
     label: str = field("label", "name of the column to predict (csv)")
     client_column: str = field("", "name of the column that names the client, if one file holds all clients")
+    person: str = field(
+        "",
+        "name of the column (csv) or array (npz) that names the person of each record; the guarantee is then about a "
+        "person with all records at a client, and persons are counted, sampled and held out instead of records",
+    )
+    person_clients: int = field(
+        1, "largest number of clients that may hold records of one person, as the owners state it", 1
+    )
+    rows_per_person: int = field(
+        32, "largest number of records of one person at a client; a public number, not one counted in the data", 1, 4096
+    )
     task: Literal["classes", "binary", "regression"] = field("classes", "type of the prediction task")
     classes: int = field(0, "number of classes (public); 0 takes it from the embedded data set", 0, 10**9)
     label_values: tuple[Value, ...] = field((), "public label values in order, if they are not 0, 1, 2, …")
-    columns: tuple[str, ...] = field((), "input columns; [] uses all except the label and the client column")
+    columns: tuple[str, ...] = field((), "input columns; [] uses all except the label, the client and the person column")
     ranges: Mapping[str, tuple[float, float]] = field(
         dict, "public range of a column: values are clamped to it and scaled to [−1, 1]; '*' stands for all columns"
     )
@@ -222,7 +233,10 @@ class ClientConfig:
     """Values for one client; a field that is not set has the value for all clients."""
 
     records: int | None = field(
-        None, "public nominal number of records; required with add-remove adjacency", 1, MOST_RECORDS
+        None,
+        "public nominal number of records, or of persons with data.person; required with add-remove adjacency",
+        1,
+        MOST_RECORDS,
     )
     batch: Batch | None = field_like(LocalConfig, "batch")
     local_steps: int | None = field_like(LocalConfig, "local_steps")

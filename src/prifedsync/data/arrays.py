@@ -6,6 +6,7 @@ import hashlib
 import lzma
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +20,20 @@ from .array_encoding import ArrayEncoding
 from .federation import Client, Federation, Records, Task, paired
 from .folder import files, refuse_duplicates, unreadable
 from .partition import divided, federated, held_out, subset
+from .persons import from_array
 from .scale import EVERY, key
 
 if TYPE_CHECKING:
     from ..config import DataConfig
+
+Arrays = Sequence[np.ndarray]  # x, y, and persons where data.person is set
 
 
 def from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
     """The federation in npz files.
 
     Each client has a file with x, y, and perhaps x_test and y_test; or one file has x, y and client for all clients.
+    With data.person, there are the ids of persons too, in arrays of that name and perhaps of that name with _test.
     """
     return replace(_from_npz(config, task, seed), encoding=ArrayEncoding.of(config))
 
@@ -42,16 +47,17 @@ def _from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
     for name, path in paths.items():
         held = read(path)
         who = f"client {name!r}, {path.name}"
-        parts = [_array(held, part, who) for part in ("x", "y")]
+        arrays = ("x", "y", config.person) if config.person else ("x", "y")
+        sets = [[_array(held, part, who) for part in arrays]]
         if "x_test" in held or "y_test" in held:
-            parts += [_array(held, part, who) for part in ("x_test", "y_test")]
-        clients.append(client(config, task, name, parts, seed, who))
-        digests[name] = (path.name, _digest(parts[:2]))
+            sets.append([_array(held, f"{part}_test", who) for part in arrays])
+        clients.append(client(config, task, name, sets, seed, who))
+        digests[name] = (path.name, _digest(sets[0][:2]))
     refuse_duplicates(digests)
     return Federation(tuple(clients), task)
 
 
-def _digest(parts: list[np.ndarray]) -> bytes:
+def _digest(parts: Sequence[np.ndarray]) -> bytes:
     """The same for arrays with the same values, whatever their order in memory."""
     digest = hashlib.sha256()
     for part in parts:
@@ -60,14 +66,22 @@ def _digest(parts: list[np.ndarray]) -> bytes:
     return digest.digest()
 
 
-def client(config: DataConfig, task: Task, name: str, parts: list[np.ndarray], seed: int, who: str) -> Client:
-    """A client from x, y, and perhaps x_test, y_test. Without test arrays, some of its records are held out."""
-    train = records(config, parts[0], parts[1], task, who)
-    if len(parts) == 2:
-        return held_out(name, train, config.test_fraction, seed)
-    if not parts[2].size and not parts[3].size:  # an empty test set may have any shape
-        return Client(name, train, Records(train.x[:0], train.y[:0]))
-    return Client(name, train, records(config, parts[2], parts[3], task, f"{who}, test"))
+def client(config: DataConfig, task: Task, name: str, sets: Sequence[Arrays], seed: int, who: str) -> Client:
+    """A client from the arrays of its training set, and perhaps of its test set: x, y, and persons with data.person.
+
+    Without a test set, some of its records are held out.
+    """
+    x, y, *_ = sets[0]
+    train = records(config, x, y, task, who)
+    tests = [each for each in sets[1:] if each[0].size or each[1].size]  # an empty test set may have any shape
+    parts = [train, *(records(config, x, y, task, f"{who}, test") for x, y, *_ in tests)]
+    if config.person:  # of both sets together, so that a person who is in both is found
+        ids = np.concatenate([np.asarray(each[2]) for each in (sets[0], *tests)])
+        numbers = from_array(ids, sum(map(len, parts)), who).split([len(part) for part in parts])
+        parts = [replace(part, persons=own) for part, own in zip(parts, numbers, strict=True)]
+    if len(sets) == 1:
+        return held_out(name, parts[0], config.test_fraction, seed)
+    return Client(name, parts[0], parts[1] if tests else subset(parts[0], np.arange(0)))
 
 
 def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federation:
@@ -76,6 +90,9 @@ def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federati
     x = _array(held, "x", path.name)
     y = _array(held, "y", path.name)
     pooled = records(config, x, y, task, path.name)
+    if config.person:
+        ids = from_array(_array(held, config.person, path.name), len(pooled), path.name)
+        pooled = replace(pooled, persons=ids)
     if column not in held and not config.client_column:
         return divided(config, pooled, task, seed)
     owners = _array(held, column, path.name)

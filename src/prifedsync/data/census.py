@@ -13,12 +13,16 @@ from .federation import Client, Federation
 
 @dataclass(frozen=True)
 class Counted:
-    """One client: how many records it has, and how many of its training records have each label."""
+    """One client: how many records it has, and how many of its training records have each label.
+
+    persons: how many persons it trains on and tests on; None where records name no persons.
+    """
 
     name: str
     train: int
     test: int
     labels: Mapping[str, int]
+    persons: tuple[int, int] | None = None
 
     @property
     def seen(self) -> int:
@@ -46,13 +50,19 @@ class Census:
         return min(sizes), median(sizes), max(sizes)
 
     @property
+    def persons(self) -> int | None:
+        """Persons that the clients train on, together; None where records name no persons."""
+        counted = [client.persons[0] for client in self.clients if client.persons is not None]
+        return sum(counted) if counted else None
+
+    @property
     def labels_seen(self) -> float:
         """How many different labels a client trains on, on average."""
         return fmean(client.seen for client in self.clients)
 
     def as_json(self) -> dict[str, Any]:
         clients = [asdict(client) for client in self.clients]
-        return {"clients": clients, "copies": self.copies, "records": self.records}
+        return {"clients": clients, "copies": self.copies, "records": self.records, "persons": self.persons}
 
 
 def census(federation: Federation, names: Sequence[str] = ()) -> Census:
@@ -70,4 +80,5 @@ def census(federation: Federation, names: Sequence[str] = ()) -> Census:
 def _counted(client: Client, name_of: Mapping[int, str]) -> Counted:
     counts = Counter(map(int, client.train.y.tolist())) if name_of else Counter[int]()
     labels = {name: counts[label] for label, name in name_of.items()}
-    return Counted(client.name, len(client.train), len(client.test), labels)
+    persons = None if client.train.persons is None else (client.train.units, client.test.units)
+    return Counted(client.name, len(client.train), len(client.test), labels, persons)

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..limits import RECORD, Unit
 from ..values import BadValue, whole
+from .persons import by_person, check_persons
 
 if TYPE_CHECKING:
     from .array_encoding import ArrayEncoding
@@ -57,13 +59,23 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Records x of shape [n, …] (float32, or int64 for tokens) and their labels y of shape [n]."""
+    """Records x of shape [n, …] (float32, or int64 for tokens) and their labels y of shape [n].
+
+    persons: whose record each is, int64 [n], where the guarantee is about persons. `check` puts the records of a person
+    side by side and numbers the persons 0, 1, 2, … in this order.
+    """
 
     x: Tensor
     y: Tensor
+    persons: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def units(self) -> int:
+        """How many persons, or records, there are: what a guarantee is about, and what is counted."""
+        return len(self) if self.persons is None else len(self.persons.unique())
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +91,12 @@ class Client:
 class Description:
     """What is public about a federation. It is enough to plan a run, and to be its server without holding a record."""
 
-    sizes: Mapping[str, int]  # client name → number of training records; nominal where the real one is private (add-remove)
+    sizes: Mapping[str, int]  # client name → units it trains on; nominal where the real number is private (add-remove)
     shape: tuple[int, ...]  # the shape of one record
     task: Task
-    copies: int = 1  # how many clients may hold the same record
+    copies: int = 1  # how many clients may hold the same unit
     tokens: int = 0  # the vocabulary size if records are tokens; 0 if they are floats
+    unit: Unit = RECORD  # what the guarantee is about: a record, or a person with all its records at a client
 
     def __post_init__(self) -> None:
         if not self.sizes:
@@ -114,9 +127,14 @@ class Federation:
 
     clients: tuple[Client, ...]
     task: Task
-    copies: int = 1  # how many clients may hold the same record; it leaks through each of them
+    copies: int = 1  # how many clients may hold the same record or person; it leaks through each of them
     encoding: Encoding | ArrayEncoding | None = None  # the public rules that the records were made by; None: by nothing
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # client → for its owner alone: never written
+
+    @property
+    def unit(self) -> Unit:
+        """A person where the records say whose they are."""
+        return RECORD if self.clients[0].train.persons is None else "person"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,11 +148,11 @@ class Federation:
 
     @property
     def description(self) -> Description:
-        """What is public about the federation under replace-one adjacency, where the number of records is.
+        """What is public about the federation under replace-one adjacency, where the number of units is.
 
         It leaves out the vocabulary size, which the records alone do not tell."""
-        sizes = {client.name: len(client.train) for client in self.clients}
-        return Description(sizes, self.shape, self.task, self.copies)
+        sizes = {client.name: client.train.units for client in self.clients}
+        return Description(sizes, self.shape, self.task, self.copies, unit=self.unit)
 
 
 def check(federation: Federation) -> Federation:
@@ -157,8 +175,10 @@ def check(federation: Federation) -> Federation:
             test = _records(f"{who}, test set", client.test, federation.task)
             _alike(f"{who}, test set", test, first)
         else:  # an empty test set may have any shape
-            test = Records(train.x[:0], train.y[:0])
-        clients.append(Client(client.name, train, test))
+            none = None if train.persons is None else train.persons[:0]
+            test = Records(train.x[:0], train.y[:0], none)
+        check_persons(who, train.persons, test.persons, first.train.persons is not None)
+        clients.append(Client(client.name, _by_person(train), _by_person(test)))
     return replace(federation, clients=tuple(clients))
 
 
@@ -213,7 +233,27 @@ def _records(who: str, records: Records, task: Task) -> Records:
         _check_classes(who, labels, task)
     y = labels.to(task.label_dtype)
     _finite(f"{who}, y", y)
-    return Records(x, y)
+    return Records(x, y, _persons(who, records))
+
+
+def _persons(who: str, records: Records) -> Tensor | None:
+    persons = records.persons
+    if persons is None:
+        return None
+    if not isinstance(persons, Tensor) or persons.dtype != torch.int64 or persons.shape != (len(records),):
+        tensor = isinstance(persons, Tensor)
+        shown = f"{persons.dtype} of shape {tuple(persons.shape)}" if tensor else type(persons).__name__
+        rule = f"must be one whole number (int64) for each of the {len(records)} records"
+        raise BadValue(f"{who}, persons", shown, rule, "number the persons of a client")
+    return persons.detach()
+
+
+def _by_person(records: Records) -> Records:
+    """The same records, those of a person side by side."""
+    if records.persons is None:
+        return records
+    order, persons = by_person(records.persons)
+    return Records(records.x[order], records.y[order], persons)
 
 
 def _check_classes(who: str, labels: Tensor, task: Task) -> None:

@@ -15,16 +15,21 @@ from . import labels
 from .array_encoding import ArrayEncoding
 from .arrays import client
 from .federation import Client, Federation, Records, Task, check
+from .persons import stated
 
 if TYPE_CHECKING:
     from ..config import DataConfig
 
 WANTED = "must be a Federation, or a dict of client name → (x, y) or (x, y, x_test, y_test)"
+WITH_PERSONS = (
+    "must be a Federation, or with data.person a dict of client name → (x, y, person) or "
+    "(x, y, person, x_test, y_test, person_test)"
+)
 
 
 def given(clients: Federation | Mapping[str, tuple[Any, ...]], config: DataConfig, seed: int) -> Federation:
     """The checked federation of these clients. Labels and values of a dict are read as the config's [data] says."""
-    return check(_federation("clients", clients, config, seed))
+    return stated(check(_federation("clients", clients, config, seed)), config)
 
 
 def from_function(config: DataConfig, seed: int) -> Federation:
@@ -41,16 +46,18 @@ def _federation(what: str, clients: Any, config: DataConfig, seed: int) -> Feder
         shown = "nothing" if nothing else f"a {type(clients).__name__}"
         raise BadValue(what, shown, WANTED, "change it to one of the two")
     task = labels.task(config)
+    wanted, parts_in_a_set = (WITH_PERSONS, 3) if config.person else (WANTED, 2)
     made = []
     for name, parts in clients.items():
         who = f"client {name!r}"
         several = isinstance(parts, (tuple, list))
-        if not isinstance(name, str) or not several or len(parts) not in (2, 4):
+        if not isinstance(name, str) or not several or len(parts) not in (parts_in_a_set, 2 * parts_in_a_set):
             shown = f"{who}: {len(parts)} parts" if several else f"{who}: a {type(parts).__name__}"
             remedy = "use texts as names, and arrays for records and labels"
-            raise BadValue(what, shown, WANTED, remedy)
+            raise BadValue(what, shown, wanted, remedy)
         arrays = [_array(part, who) for part in parts]
-        made.append(client(config, task, name, arrays, seed, who))
+        sets = [arrays[:parts_in_a_set], arrays[parts_in_a_set:]]
+        made.append(client(config, task, name, [each for each in sets if each], seed, who))
     return Federation(tuple(made), task, encoding=ArrayEncoding.of(config))
 
 

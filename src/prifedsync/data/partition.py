@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..values import BadValue, number, whole
 from .dirichlet import LabelDistribution, dirichlet
@@ -68,9 +69,23 @@ def divided(config: DataConfig, records: Records, task: Task, seed: int) -> Fede
     """The federation of records that are split over `data.clients` clients by `data.partition`. Each holds some out."""
     if config.partition == "dirichlet" and config.overlap:
         return _overlapping(config, records, task, seed)
-    dealt = deal(config, records.y.numpy(), seed)
+    if records.persons is None:
+        dealt = deal(config, records.y.numpy(), seed)
+    else:
+        dealt = _deal_persons(config, records.persons, seed)
     clients = {name: subset(records, mine) for name, mine in dealt.rows.items()}
     return federated(config, clients, task, seed)
+
+
+def _deal_persons(config: DataConfig, persons: Tensor, seed: int) -> Deal:
+    """Which records each client gets if persons are dealt, each to one client with all its records."""
+    if config.partition not in ("iid", "quantity"):
+        rule = "deals records by their labels, and would deal one person's records to several clients"
+        remedy = 'with data.person, use "iid" or "quantity", or name the clients in data.client_column'
+        raise BadValue("data.partition", config.partition, rule, remedy)
+    person_of = persons.unique(return_inverse=True)[1].numpy()
+    dealt = deal(config, np.zeros(int(person_of.max()) + 1), seed)
+    return Deal({name: np.flatnonzero(np.isin(person_of, mine)) for name, mine in dealt.rows.items()})
 
 
 def deal(config: DataConfig, labels: np.ndarray, seed: int) -> Deal:
@@ -151,7 +166,7 @@ def _overlapping(config: DataConfig, records: Records, task: Task, seed: int) ->
 def subset(records: Records, rows: np.ndarray) -> Records:
     """The records with these indices."""
     index = torch.as_tensor(rows, dtype=torch.int64)
-    return Records(records.x[index], records.y[index])
+    return Records(records.x[index], records.y[index], None if records.persons is None else records.persons[index])
 
 
 def federated(config: DataConfig, clients: Mapping[str, Records], task: Task, seed: int) -> Federation:
@@ -162,15 +177,20 @@ def federated(config: DataConfig, clients: Mapping[str, Records], task: Task, se
 
 
 def held_out(name: str, records: Records, fraction: float, seed: int) -> Client:
-    """A client that holds out a random fraction of its records for scores. At least one record is left for training."""
-    count = _held(len(records), fraction)
-    order = generator(seed, "test", name).permutation(len(records))
-    train = subset(records, np.sort(order[count:]))
-    test = subset(records, np.sort(order[:count]))
-    return Client(name, train, test)
+    """A client that holds out a random fraction of its records for scores. At least one record is left for training.
+
+    Where records have persons, a fraction of the persons is held out, each with all records.
+    """
+    count = _held(records.units, fraction)
+    order = generator(seed, "test", name).permutation(records.units)
+    if records.persons is None:
+        return Client(name, subset(records, np.sort(order[count:])), subset(records, np.sort(order[:count])))
+    person_of = records.persons.unique(return_inverse=True)[1].numpy()
+    held = np.isin(person_of, order[:count])
+    return Client(name, subset(records, np.flatnonzero(~held)), subset(records, np.flatnonzero(held)))
 
 
 def _held(records: int, fraction: float) -> int:
-    """How many of this number of records are held out."""
+    """How many of this number of records or persons are held out."""
     number("data.test_fraction", fraction, 0, 1, ends="[)")
     return max(0, min(round(records * fraction), records - 1))

@@ -14,6 +14,7 @@ from .federation import Federation, check
 from .given import from_function
 from .images import IMAGES
 from .partition import divided
+from .persons import stated
 from .table import from_csv
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def load(config: DataConfig, seed: int) -> Federation:
     if config.source in IMAGES:
         return check(images.load(config, seed))
     if config.source == "csv":
-        return check(from_csv(config, labels.task(config), seed))
+        return stated(check(from_csv(config, labels.task(config), seed)), config)
     if config.source == "npz":
-        return check(from_npz(config, labels.task(config), seed))
+        return stated(check(from_npz(config, labels.task(config), seed)), config)
     if ":" in config.source:
-        return check(from_function(config, seed))
+        return stated(check(from_function(config, seed)), config)
     known = [*EMBEDDED, *IMAGES, "csv", "npz"]
     near = get_close_matches(config.source, known, 1)
     other = 'choose one of these, or name your own function as "module:function"'

@@ -19,6 +19,7 @@ from .folder import files, refuse_duplicates
 from .near import meant
 from .notes import cut_values
 from .partition import divided, federated, subset
+from .persons import from_texts
 from .scale import EVERY, key
 from .sheet import Sheet, read
 from .text import as_number, is_missing
@@ -44,7 +45,7 @@ def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
     clients = {}
     notes = {}
     for name, sheet in sheets.items():
-        clients[name], outside = records(encoding, sheet)
+        clients[name], outside = records(encoding, sheet, config.person)
         notes[name] = cut_values(encoding, outside)
     return _federation(federated(config, clients, task, seed), encoding, notes)
 
@@ -53,7 +54,7 @@ def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federati
     sheet = _rows(read(path, _separator(config)))
     encoding = Encoding.of(config, columns(config, sheet, task), task)
     if not config.client_column:
-        pooled, outside = records(encoding, sheet)
+        pooled, outside = records(encoding, sheet, config.person)
         return _federation(divided(config, pooled, task, seed), encoding, {path.stem: cut_values(encoding, outside)})
     owners = sheet.column(config.client_column)
     for i, owner in enumerate(owners):
@@ -61,7 +62,7 @@ def _one_file(config: DataConfig, task: Task, path: Path, seed: int) -> Federati
             place = sheet.place(i, config.client_column)
             remedy = "fill in the name of the client"
             raise BadValue(place, repr(owner), "must name a client", remedy)
-    pooled, outside = records(encoding, replace(sheet, owners=owners))
+    pooled, outside = records(encoding, replace(sheet, owners=owners), config.person)
     owner_of = np.array(owners)
     rows = {name: np.flatnonzero(owner_of == name) for name in sorted(set(owners))}
     clients = {name: subset(pooled, mine) for name, mine in rows.items()}
@@ -117,17 +118,20 @@ def columns(config: DataConfig, sheet: Sheet, task: Task) -> tuple[str, ...]:
     """The feature columns, in order. Names in the config that are not columns are refused."""
     special = [("data.label", config.label)]
     special += [("data.client_column", config.client_column)] if config.client_column else []
+    special += [("data.person", config.person)] if config.person else []
     for field, name in special + [("data.columns", name) for name in config.columns]:
         if name not in sheet.header:
             rule = f"is not a column of {sheet.path.name}"
             raise BadValue(field, repr(name), rule, _remedy(name, sheet.header))
-    if config.label == config.client_column:
-        remedy = "name another column"
-        raise BadValue("data.client_column", repr(config.label), "is also the label", remedy)
-    reserved = {name for _, name in special}
+    reserved: dict[str, str] = {}
+    for field, name in special:
+        if name in reserved:
+            rule = "is also the label" if name == config.label else f"is also {reserved[name]}"
+            raise BadValue(field, repr(name), rule, "name another column")
+        reserved[name] = field
     for at, name in enumerate(config.columns):
         if name in reserved or name in config.columns[:at]:
-            rule = "is the column of the label or the client" if name in reserved else "is listed twice"
+            rule = "is the column of the label, the client or the person" if name in reserved else "is listed twice"
             raise BadValue("data.columns", repr(name), rule, "remove it from the list")
     features = config.columns or tuple(name for name in sheet.header if name not in reserved)
     if not features:
@@ -160,9 +164,10 @@ def _remedy(name: str, known: Sequence[str]) -> str:
     return f"there are {', '.join(map(repr, known[:MOST_NAMES]))}{more}"
 
 
-def records(encoding: Encoding, sheet: Sheet) -> tuple[Records, np.ndarray]:
+def records(encoding: Encoding, sheet: Sheet, person: str = "") -> tuple[Records, np.ndarray]:
     """The records of the file as numbers, encoded by the public rules, and which values lie outside their range."""
     encoded = encoding.encode({name: sheet.column(name) for name in encoding.names}, sheet.place)
     x = torch.from_numpy(encoded.checked())
     y = encoding.encode_labels(sheet.column(encoding.label.name), sheet.place)
-    return Records(x, y), encoded.outside
+    persons = from_texts(sheet.column(person), lambda i: sheet.place(i, person)) if person else None
+    return Records(x, y, persons), encoded.outside

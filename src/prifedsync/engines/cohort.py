@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from ..fdp import Neighbours
+from ..limits import Unit
 from ..local import Draws, Job, Key, Net, behaviour, digests
 from ..local.answers import Answer, Refused, Sent, Stayed
 from ..local.augment import check
 from ..local.client import COUNTERS, Client, Slots, bounded, personal_model, train_kept, train_upload
 from ..local.device.streams import Streams
 from ..local.draws import VERSION
-from ..local.host import Records
+from ..local.host import Persons, Records
 from ..local.job import Part
 from ..local.optimisers import outside
 from ..local.step import LocalState
@@ -61,10 +62,18 @@ class Cohort(ABC):
         self, net: Net, jobs: Sequence[Job], records: Sequence[tuple[Tensor, Tensor]], rule: Rule, draws: Draws, *,
         start: Tensor | None = None, augment: str = "none", performance: Performance = DEFAULT, folder: Path | None = None,
         scorer: Scorer | None = None, config: Mapping[str, Any] = NOTHING,
-        bound_to: Mapping[str, Sequence[Tensor | str]] = NOTHING,
+        bound_to: Mapping[str, Sequence[Tensor | str]] = NOTHING, persons: Sequence[Tensor] | None = None,
+        rows_per_person: int = 1,
     ) -> None:  # fmt: skip
-        """`config` and `bound_to`: what else decides about this run, as `Binding` has it; secret draws depend on it."""
-        _check_jobs(net, jobs, [len(x) for x, _ in records], rule)
+        """`config` and `bound_to`: what else decides about this run, as `Binding` has it; secret draws depend on it.
+
+        persons          whose each record is [n], numbered 0, 1, 2, … from a client's first record to its last
+        rows_per_person  a public bound on the records of one of them
+        """
+        sizes = [len(x) for x, _ in records]
+        rows = _rows(jobs, sizes, persons, rows_per_person)
+        units = [len(each) for each in rows]
+        _check_jobs(net, jobs, units, rule, "record" if persons is None else "person", rows_per_person)
         self.net = net
         self.jobs = tuple(jobs)
         self.rule = rule
@@ -75,8 +84,9 @@ class Cohort(ABC):
         self.scorer = scorer
         self.config = config
         self.bound_to = bound_to
-        self.records = _together(net, records, augment)
-        self.clients = self._clients([len(x) for x, _ in records])
+        several = persons is not None and rows_per_person > 1  # else every record is a unit of its own
+        self.records = _together(net, records, augment, Persons(torch.cat(rows), rows_per_person) if several else None)
+        self.clients = self._clients(units, sizes)
         self.names = tuple(client.name for client in self.clients)
         optimised = sorted({slot for job in jobs for slot in job.optimiser.slots})
         self.slots = ("own", *(("personal",) if rule.outer else ()), *optimised)  # what a client carries
@@ -88,14 +98,15 @@ class Cohort(ABC):
             self.kept = room(len(jobs), len(self.kept_slots), self.start, performance.memory, self._path("kept"))
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
-    def _clients(self, sizes: Sequence[int]) -> list[Client]:
+    def _clients(self, units: Sequence[int], rows: Sequence[int]) -> list[Client]:
         binds = self.draws.bound(b"") is not self.draws  # where draws do not depend on it, nothing has to be digested
         context = (lambda: self.context) if binds else None
-        offsets = torch.tensor([0, *sizes]).cumsum(0)[:-1].tolist()
+        offsets = torch.tensor([0, *rows]).cumsum(0)[:-1].tolist()
+        firsts = torch.tensor([0, *units]).cumsum(0)[:-1].tolist()
         share = self.rule.kept.share if self.rule.kept and self.rule.kept.share is not None else 1.0
         return [
-            Client(job, self.draws, size, index, offset, context, share=share)
-            for index, (job, size, offset) in enumerate(zip(self.jobs, sizes, offsets, strict=True))
+            Client(job, self.draws, size, index, offset, first, context, share=share)
+            for index, (job, size, offset, first) in enumerate(zip(self.jobs, units, offsets, firsts, strict=True))
         ]
 
     def _path(self, name: str) -> Path | None:
@@ -360,6 +371,7 @@ class Cohort(ABC):
             "first weights": [self.start],
             "records": [self.records.x],
             "labels": [self.records.y],
+            **({"persons": [self.records.persons.rows, str(self.records.persons.most)]} if self.records.persons else {}),
             **self.bound_to,
         }
         key = self.draws.uniform(Key("", 0, 0, "fingerprint"), 4).numpy().tobytes()
@@ -431,17 +443,36 @@ class _Models(Mapping[str, Model]):
         return len(self._cohort.names)
 
 
-def _together(net: Net, records: Sequence[tuple[Tensor, Tensor]], augment: str) -> Records:
+def _rows(jobs: Sequence[Job], sizes: Sequence[int], persons: Sequence[Tensor] | None, most: int) -> list[Tensor]:
+    """How many records each unit of each client has."""
+    if persons is None:
+        return [torch.ones(size, dtype=torch.long) for size in sizes]
+    return [_rows_of(*each, most) for each in zip(jobs, sizes, persons, strict=True)]
+
+
+def _rows_of(job: Job, records: int, persons: Tensor, most: int) -> Tensor:
+    who = f"clients.{job.client}.persons"
+    if persons.shape != (records,) or not torch.equal(persons, persons.unique_consecutive(return_inverse=True)[1]):
+        rule = "must number the persons 0, 1, 2, … in the order of the records, with the records of a person side by side"
+        raise BadValue(who, f"array of shape {tuple(persons.shape)}", rule, "use data.check")
+    rows = torch.bincount(persons)
+    if len(rows) and int(rows.max()) > most:
+        rule = f"has more records than rows_per_person = {most}"
+        raise BadValue(who, int(rows.max()), rule, "plan for more rows of a person")
+    return rows
+
+
+def _together(net: Net, records: Sequence[tuple[Tensor, Tensor]], augment: str, persons: Persons | None) -> Records:
     """All records in one tensor on the net's device."""
     x = torch.cat([x for x, _ in records]).to(net.device)
     y = torch.cat([y for _, y in records]).to(net.device)
     check(augment, x.shape[1:], not x.is_floating_point())
     x = x.to(net.dtype) if x.is_floating_point() else x
     y = y.to(net.dtype) if y.is_floating_point() else y
-    return Records(x, y, augment != "none")
+    return Records(x, y, augment != "none", persons)
 
 
-def _check_jobs(net: Net, jobs: Sequence[Job], sizes: Sequence[int], rule: Rule) -> None:
+def _check_jobs(net: Net, jobs: Sequence[Job], sizes: Sequence[int], rule: Rule, unit: Unit, rows: int) -> None:
     """Refuse jobs that cannot be trained together, or that are not about these records and this rule."""
     names = [job.client for job in jobs]
     if len(set(names)) < len(names):
@@ -452,9 +483,19 @@ def _check_jobs(net: Net, jobs: Sequence[Job], sizes: Sequence[int], rule: Rule)
         trial.check(rule, net.count)
     for job in jobs:
         _check_steps(job, rule)
+        _check_unit(job, unit, rows)
     for job, size in zip(jobs, sizes, strict=True):
         margin = net.margin_for(job.noisy, job.plan.neighbours) if job.plan and job.noisy else 0.0
         job.check(size, net.arithmetic, margin)
+
+
+def _check_unit(job: Job, unit: Unit, rows: int) -> None:
+    """Refuse a plan that is about something else than what is clipped, sampled and counted here."""
+    if job.plan and job.plan.unit != unit:
+        raise BadValue(f"clients.{job.client} unit", job.plan.unit, f"is not what is trained on, a {unit}", "plan for that")
+    if job.plan and job.noisy and unit == "person" and job.noisy.rows_per_unit != rows:
+        rule = f"is not the bound of these records, {rows}"
+        raise BadValue(f"clients.{job.client} rows_per_unit", job.noisy.rows_per_unit, rule, "plan with that bound")
 
 
 def _check_steps(job: Job, rule: Rule) -> None:

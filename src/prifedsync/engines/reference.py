@@ -13,6 +13,7 @@ from ..local.augment import crop_flip
 from ..local.batches import choose
 from ..local.client import Client, Slots, numbers
 from ..local.job import Part
+from ..local.net.persons import FLOOR
 from ..local.optimisers import single
 from ..local.step import LocalState
 from ..rules import Steps
@@ -55,20 +56,35 @@ class Reference(Cohort):
 
     def _batch_sum(self, round: int, step: int, client: Client, weights: Tensor, part: Part) -> Tensor:
         job = client.job
-        picked = choose(job.steps, client.records, client.name, round, step, client.draws)
-        masks = host.dropout_masks(self.net, client, round, step, picked)
-        moves = host.moves_of(client, round, step, picked) if self.records.augmented else None
+        clip = job.noisy.clip_norm if job.noisy and job.phase(part).noisy else None
         total = weights.new_zeros(self.net.count, dtype=torch.float64)
-        for at, record in enumerate(picked.tolist()):
-            here = slice(client.offset + record, client.offset + record + 1)
-            mask = {name: m[at : at + 1] for name, m in masks.items()}
-            x = self.records.x[here]
-            x = x if moves is None else crop_flip(x, moves[at].to(x.device))
-            with self.net.exact():
-                v = self.net.one_record(weights, x, self.records.y[here], mask).double()
-            size = math.hypot(*v.tolist())
-            if not job.noisy or not job.phase(part).noisy:
-                total += v
+        for unit in choose(job.steps, client.records, client.name, round, step, client.draws).tolist():
+            rows = [self._gradient(round, step, client, weights, row) for row in self._rows(client, unit)]
+            mean = torch.stack(rows).mean(0) if len(rows) > 1 else rows[0]
+            size = math.hypot(*mean.tolist())
+            if len(rows) > 1:  # a person whose rows cancel counts as longer: docs/maths.md, section 18
+                size = max(size, FLOOR * math.fsum(math.hypot(*row.tolist()) for row in rows) / len(rows))
+            if clip is None:
+                total += mean
             elif math.isfinite(size):
-                total += v / max(1.0, size / job.noisy.clip_norm)
+                total += mean / max(1.0, size / clip)
         return total
+
+    def _rows(self, client: Client, unit: int) -> list[int]:
+        """The client's records that belong to this unit."""
+        persons = self.records.persons
+        if persons is None:
+            return [unit]
+        first = int(persons.rows[: client.first_unit + unit].sum()) - client.offset
+        return list(range(first, first + int(persons.rows[client.first_unit + unit])))
+
+    def _gradient(self, round: int, step: int, client: Client, weights: Tensor, row: int) -> Tensor:
+        """Of one record, double [P]."""
+        picked = torch.tensor([row])
+        here = slice(client.offset + row, client.offset + row + 1)
+        x = self.records.x[here]
+        if self.records.augmented:
+            x = crop_flip(x, host.moves_of(client, round, step, picked)[0].to(x.device))
+        masks = host.dropout_masks(self.net, client, round, step, picked)
+        with self.net.exact():
+            return self.net.one_record(weights, x, self.records.y[here], masks).double()

@@ -16,14 +16,16 @@ from ..local.device.batches import BatchSpec
 from ..local.device.stack import Stack, capacity_of
 from ..local.device.streams import Streams
 from ..local.job import Part, column
+from ..local.net import precision
 from ..local.net.precision import sums_in
 from ..local.net.programs import Program
 from ..local.step import LocalState
 from ..rules import Steps
 from .cohort import Cohort
-from .widths import cheapest_width, width_of
+from .widths import cheapest_width, packed_width, width_of
 
 STACK_BYTES = 2**28  # what a stack of clients may take while it is trained; on a GPU a quarter of its memory
+PAIR_BYTES = 40  # of a pair of rows, where the norm of a person is computed from pairs
 # What a program costs to compile, in seconds, and what it saves: measured on an H200, as docs/results/bench-gpu.md has it.
 COMPILE_SECONDS, SAVED_SHARE, STEP_SECONDS, BYTES_A_SECOND = 25.0, 0.6, 5e-3, 1e12
 
@@ -54,11 +56,15 @@ class Vectorised(Cohort):
 
     def records_at_once(self) -> int:
         at_once = self._stack_bytes() // self.net.record_bytes
-        return min(self.performance.records_at_once or max(8, at_once), self.net.most_at_once)
+        most = self.net.most_at_once if self.records.persons is None else precision.DOUBLES_AT_ONCE
+        return min(self.performance.records_at_once or max(8, at_once), most)
 
     def _most_stacked(self, jobs: Sequence[Job]) -> int:
         batch = max(min(2 * expected_size(job.steps), self.records_at_once()) for job in jobs)
-        return max(1, self._stack_bytes() // (64 * self.net.count + batch * self.net.record_bytes))
+        if self.records.persons:
+            batch = packed_width(batch, self.records.persons.most, self.records_at_once())
+        pairs = PAIR_BYTES * batch**2 if self.records.persons else 0
+        return max(1, self._stack_bytes() // (64 * self.net.count + batch * self.net.record_bytes + pairs))
 
     def _stack_bytes(self) -> int:
         device = self.net.device
@@ -123,7 +129,8 @@ class Vectorised(Cohort):
         shape = self._shape(kind)
         if not phase.noisy:  # nothing is clipped
             return Program(self.net.grad_method, shape.width, shape.sums)
-        return self.net.program(clients, shape.width, shape.sums)
+        most_rows = self.records.persons.most if self.records.persons else 1
+        return self.net.program(clients, shape.width, shape.sums)._replace(most_rows=most_rows)
 
     def _shape(self, kind: tuple[object, ...]) -> Shape:
         """Of the batches of a kind, decided once for all who may take part."""
@@ -135,6 +142,8 @@ class Vectorised(Cohort):
                 width = width_of(jobs, at_once)
             else:
                 width = cheapest_width(jobs, min(len(jobs), self.chunk(alike)), at_once)
+            if self.records.persons:
+                width = packed_width(width, self.records.persons.most, at_once)
             self._shapes[kind] = Shape(width, _sums_in(jobs, self.net.sum_dtype))
         return self._shapes[kind]
 

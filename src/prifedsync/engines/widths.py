@@ -50,5 +50,13 @@ def cheapest_width(jobs: Sequence[Job], clients: int, at_once: int) -> int:
     return min(candidates, key=cost)
 
 
+def packed_width(units: int, most_rows: int, at_once: int) -> int:
+    """Rows of a piece where units are persons with at most so many rows: room for `units` of them with one row each.
+
+    How many rows persons have is private. So persons with more rows take more pieces, whose number nobody sees.
+    """
+    return max(2 * most_rows - 1, min(units + most_rows - 1, at_once))
+
+
 def _is_poisson(jobs: Sequence[Job]) -> bool:
     return any(job.steps.batch != "full" and job.steps.sampling is Sampling.POISSON for job in jobs)

@@ -38,9 +38,10 @@ class Client:
 
     job: Job
     source: Draws
-    records: int  # that there really are; private under add-remove neighbours
+    records: int  # units that there really are, records or persons; private under add-remove neighbours
     index: int = 0  # among the clients of its machine
     offset: int = 0  # where its records begin among all records of its machine
+    first_unit: int = 0  # and its persons among all persons
     context: Callable[[], bytes] | None = None  # what its draws are bound to before it received anything; None: to nothing
     asked: int = 0  # the first round that it may still be asked in
     taken: int = 0  # rounds committed to

@@ -7,21 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ..rules import Steps
 from . import noise, step
 from .augment import CHOICES, crop_flip, moves_from_uniforms
-from .batches import choose, expected_size
-from .client import Client, Slots, numbers
+from .batches import choose, expected_size, packed
+from .client import Client, numbers
+from .client import Slots as Vectors
 from .draws import Key
 from .job import Part, Phase, column
 from .net import Net
+from .net.persons import Slots
 from .net.programs import Program
 from .optimisers import Stacked
 from .step import Gradient, LocalState
+
+
+@dataclass(frozen=True)
+class Persons:
+    """Where the rows of each person are among all records of a machine; persons in the order of their records."""
+
+    rows: Tensor  # int64 [U]: how many there are
+    most: int  # a public bound on that
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Where they begin, int64 [U]."""
+        return self.rows.cumsum(0) - self.rows
+
+    def to(self, device: torch.device) -> Persons:
+        return Persons(self.rows.to(device), self.most)
+
+    def rows_of(self, first: int, units: Tensor) -> tuple[Tensor, Tensor]:
+        """All rows of some of a client's persons, the first of which has the number `first`; each row's share."""
+        own = units + first
+        counts = self.rows[own]
+        before = (counts.cumsum(0) - counts).repeat_interleave(counts)
+        rows = self.starts[own].repeat_interleave(counts) + torch.arange(len(before)) - before
+        return rows, 1 / counts.double().repeat_interleave(counts)
 
 
 @dataclass(frozen=True)
@@ -31,10 +60,11 @@ class Records:
     x: Tensor
     y: Tensor
     augmented: bool = False
+    persons: Persons | None = None  # None where every record is a unit of its own
 
 
 def take_steps(
-    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots, gradient: Gradient
+    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Vectors, gradient: Gradient
 ) -> LocalState:
     """All local steps of stacked clients in this part of a round, with noisy gradients from somewhere."""
     optimiser = optimisers_of(clients, begun.weights)
@@ -80,48 +110,98 @@ def batch_sums(
 ) -> Tensor:  # fmt: skip
     """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
     jobs = [client.job for client in clients]
-    picked = [
-        choose(client.job.steps, client.records, client.name, round, number, client.draws)
-        for client in clients
-    ]  # fmt: skip
+    batches = [_pieces(records, client, round, number, program.width) for client in clients]
     clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
     clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
     sums = weights.new_zeros(len(clients), net.count, dtype=torch.float64)
-    for low in range(0, max(len(p) for p in picked), program.width):
-        here = [p[low : low + program.width] for p in picked]
-        places, valid = _padded(here, [client.offset for client in clients], program.width)
+    nothing = Piece.of(torch.zeros(0, dtype=torch.long), program.width, records.persons is not None)
+    for at in range(max(len(batch) for batch in batches)):
+        here = [batch[at] if at < len(batch) else nothing for batch in batches]
+        places = torch.stack([_places(piece, client) for piece, client in zip(here, clients, strict=True)])
         x = records.x[places.to(records.x.device)]
         y = records.y[places.to(records.y.device)]
-        valid = valid.to(x.device)
-        drawn = [dropout_masks(net, client, round, number, p) for client, p in zip(clients, here, strict=True)]
-        masks = _stacked(drawn, program.width)
+        valid = torch.stack([piece.valid for piece in here]).to(x.device)
+        slots = None if records.persons is None else torch.stack([_slots(piece) for piece in here]).to(x.device)
+        rows = [(client, round, number, piece.rows[piece.valid]) for client, piece in zip(clients, here, strict=True)]
+        masks = _stacked([dropout_masks(net, *each) for each in rows], here)
         if records.augmented:
-            moves = [{"moves": moves_of(client, round, number, p)} for client, p in zip(clients, here, strict=True)]
-            x = crop_flip(x, _stacked(moves, program.width)["moves"].to(x.device))
+            moves = [{"moves": moves_of(*each)} for each in rows]
+            x = crop_flip(x, _stacked(moves, here)["moves"].to(x.device))
         with net.exact():
             if phase.noisy:
-                some = net.clipped_sums(weights, x, y, valid, clip, masks, program).double()
+                some = net.clipped_sums(weights, x, y, valid, clip, masks, program, slots).double()
             else:
-                some = net.plain_sums(weights, x, y, valid, masks).double()
-        sums = some if low == 0 else sums.add_(some)
+                some = net.plain_sums(weights, x, y, valid, masks, shares_of(slots, valid)).double()
+        sums = some if at == 0 else sums.add_(some)
     return sums
 
 
 def plain_sums(net: Net, records: Records, round: int, number: int, client: Client, weights: Tensor) -> Tensor:
     """Σ over one client's batch, nothing clipped, double [1, P]; as many rows as there are records, in fixed pieces."""
-    picked = choose(client.job.steps, client.records, client.name, round, number, client.draws)
+    units = choose(client.job.steps, client.records, client.name, round, number, client.draws)
+    picked, share = units, torch.ones(len(units), dtype=torch.float64)
+    if records.persons is not None:
+        picked, share = records.persons.rows_of(client.first_unit, units)
+        picked = picked - client.offset
     weights = weights.clone()  # a row of a stack may begin anywhere in memory, and products round by where it begins
     sums = weights.new_zeros(1, net.count, dtype=torch.float64)
-    for here in picked.split(net.most_at_once) if len(picked) else ():
+    pieces = zip(picked.split(net.most_at_once), share.split(net.most_at_once), strict=True) if len(picked) else ()
+    for here, shares in pieces:
         x = records.x[here.to(records.x.device) + client.offset].unsqueeze(0)
         y = records.y[here.to(records.y.device) + client.offset].unsqueeze(0)
         masks = {name: mask.unsqueeze(0) for name, mask in dropout_masks(net, client, round, number, here).items()}
         if records.augmented:
             x = crop_flip(x, moves_of(client, round, number, here).unsqueeze(0).to(x.device))
         valid = torch.ones(1, len(here), dtype=torch.bool, device=x.device)
+        share_of = None if records.persons is None else shares.unsqueeze(0).to(x.device)
         with net.exact():
-            sums += net.plain_sums(weights, x, y, valid, masks).double()
+            sums += net.plain_sums(weights, x, y, valid, masks, share_of).double()
     return sums
+
+
+class Piece(NamedTuple):
+    """Rows of one client's batch that are looked at together [W], padding included."""
+
+    rows: Tensor  # int64: the client's own numbering
+    valid: Tensor  # bool
+    slots: Tensor | None = None  # int64: rows with the same slot are one person's; None where units are records
+
+    @staticmethod
+    def of(rows: Tensor, width: int, persons: bool = False) -> Piece:
+        """Rows without persons; padding repeats the first of them. Where others have persons, all is padding."""
+        valid = torch.arange(width) < len(rows)
+        padded = torch.full((width,), int(rows[0]) if len(rows) else 0)
+        padded[: len(rows)] = rows
+        return Piece(padded, valid, torch.arange(width) if persons else None)
+
+
+def _pieces(records: Records, client: Client, round: int, number: int, width: int) -> list[Piece]:
+    """The client's batch of this step."""
+    units = choose(client.job.steps, client.records, client.name, round, number, client.draws)
+    persons = records.persons
+    if persons is None:
+        return [Piece.of(rows, width) for rows in units.split(width)] if len(units) else []
+    own = units + client.first_unit
+    unit, row, valid, slots = packed(persons.rows[own], width, persons.most)
+    rows = persons.starts[own][unit] + row - client.offset if len(units) else unit
+    return [Piece(*piece) for piece in zip(rows, valid, slots, strict=True)]
+
+
+def _places(piece: Piece, client: Client) -> Tensor:
+    """Among all records; a client without a row points at the first record of all, since it may have none at all."""
+    return piece.rows + client.offset if bool(piece.valid.any()) else torch.zeros_like(piece.rows)
+
+
+def _slots(piece: Piece) -> Tensor:
+    assert piece.slots is not None
+    return piece.slots
+
+
+def shares_of(slots: Tensor | None, valid: Tensor) -> Tensor | None:
+    """One over the number of the person's rows, for each row [C, B]: private and plain steps minimise the same loss."""
+    if slots is None:
+        return None
+    return 1 / vmap(lambda of, there: Slots(of, 1).rows(there))(slots, valid)
 
 
 def dropout_masks(net: Net, client: Client, round: int, number: int, picked: Tensor) -> dict[str, Tensor]:
@@ -145,22 +225,11 @@ def moves_of(client: Client, round: int, number: int, picked: Tensor) -> Tensor:
     return moves_from_uniforms(torch.stack(uniforms) if uniforms else torch.zeros(0, len(CHOICES)))
 
 
-def _padded(picked: list[Tensor], offsets: list[int], width: int) -> tuple[Tensor, Tensor]:
-    """Places in the tensor of all records [C, B], and which of them are real; padding repeats a record of the batch."""
-    valid = torch.arange(width) < torch.tensor([[len(p)] for p in picked])
-    places = torch.zeros(len(picked), width, dtype=torch.long)
-    for c, p in enumerate(picked):
-        if len(p):  # a client without one, or without any records, points at the first record of all
-            places[c] = p[0] + offsets[c]
-            places[c, : len(p)] = p + offsets[c]
-    return places, valid
-
-
-def _stacked(masks: list[dict[str, Tensor]], width: int) -> dict[str, Tensor]:
+def _stacked(drawn: list[dict[str, Tensor]], pieces: list[Piece]) -> dict[str, Tensor]:
     """What was drawn for stacked clients' records, by name [C, B, …]; padding has zeros."""
     stacked = {}
-    for name in masks[0]:
-        stacked[name] = masks[0][name].new_zeros(len(masks), width, *masks[0][name].shape[1:])
-        for c, mask in enumerate(masks):
-            stacked[name][c, : len(mask[name])] = mask[name]
+    for name, first in drawn[0].items():
+        stacked[name] = first.new_zeros(len(drawn), len(pieces[0].valid), *first.shape[1:])
+        for c, (mine, piece) in enumerate(zip(drawn, pieces, strict=True)):
+            stacked[name][c, piece.valid.to(first.device)] = mine[name]
     return stacked

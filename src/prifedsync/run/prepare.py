@@ -146,7 +146,14 @@ class Prepared:
                 "metrics": [behaviour.of(metric).hex() for metric in self.metrics],
                 "test records": tests,
             },
+            persons=self._persons, rows_per_person=self.config.data.rows_per_person,
         )  # fmt: skip
+
+    @property
+    def _persons(self) -> list[Tensor] | None:
+        """Whose each training record is, client by client; None where records are the units."""
+        persons = [client.train.persons for client in self.held.clients]
+        return [each for each in persons if each is not None] or None
 
     @property
     def _memory(self) -> float:

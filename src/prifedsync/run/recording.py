@@ -22,6 +22,7 @@ from ..accounting.statement import Statement
 from ..config import PUBLIC
 from ..events import Watch, Working
 from ..files import write_file
+from ..limits import RECORD
 from ..local import Job
 from ..record import (
     KEPT,
@@ -29,6 +30,7 @@ from ..record import (
     NOTHING_LEAVES,
     OVERLAP,
     SCORES_LEAK,
+    SHARED_PERSONS,
     SIMULATION,
     TIMINGS_LEAK,
     ClientRecord,
@@ -214,7 +216,8 @@ def _warnings(
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if prepared.description.copies > 1 and prepared.plans:
-        found.append(f"{OVERLAP}: here up to {prepared.description.copies}, and the guarantee is composed over so many")
+        shared = OVERLAP if prepared.description.unit == RECORD else SHARED_PERSONS
+        found.append(f"{shared}: here up to {prepared.description.copies}, and the guarantee is composed over so many")
     if prepared.rule.kept and not prepared.rule.publishes and config.privacy.mechanism != "none":
         found.append(f"personal models: {KEPT}; neither they nor their scores may leave the client")
     if given:

@@ -27,6 +27,8 @@ class Counted(Protocol):
     def labels(self) -> Mapping[str, int]: ...
     @property
     def seen(self) -> int: ...
+    @property
+    def persons(self) -> tuple[int, int] | None: ...
 
 
 class Census(Protocol):
@@ -42,6 +44,8 @@ class Census(Protocol):
     def records(self) -> int: ...
     @property
     def sizes(self) -> tuple[int, float, int]: ...
+    @property
+    def persons(self) -> int | None: ...
     @property
     def labels_seen(self) -> float: ...
 
@@ -74,9 +78,12 @@ def _summary(census: Census, own: bool) -> list[str]:
     )
     if census.labels:
         lines.append(f"a client has {census.labels_seen:.1f} of {len(census.labels)} labels on average")
+    if census.persons is not None:
+        lines.append(f"the training records are those of {census.persons:,} persons, each counted at each of its clients")
     if census.copies > 1:
+        unit = "record" if census.persons is None else "person"
         lines.append(
-            f"up to {census.copies} clients hold one and the same record; a record held by c clients leaks through all c"
+            f"up to {census.copies} clients hold one and the same {unit}; a {unit} held by c clients leaks through all c"
         )
     if own:
         lines.append("these are exact counts of your records, without noise: no guarantee covers them")
@@ -88,6 +95,8 @@ def _table(census: Census, by_label: bool) -> Table:
     table = Table(title="Records of each client", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     table.add_column("client", overflow="fold")
     headings = ["train", "test"]
+    if census.persons is not None:
+        headings += ["persons train", "test"]
     if census.labels:
         headings += census.labels if by_label else ["labels"]
         table.caption = "labels are those of training records"
@@ -98,6 +107,7 @@ def _table(census: Census, by_label: bool) -> Table:
         table.add_column("most frequent", overflow="fold")
     for client in census.clients[:MOST_CLIENTS]:
         cells = [client.name, f"{client.train:,}", f"{client.test:,}"]
+        cells += [f"{count:,}" for count in client.persons or ()]
         if census.labels and by_label:
             cells += [f"{count:,}" if count else "·" for count in client.labels.values()]
         elif census.labels:

@@ -8,7 +8,7 @@ from rich.text import Text
 from ..accounting.statement import SHOWN_LEVELS, Statement, down, percent_up, up
 from .lines import say, screen, show, table_of, warn
 
-TITLE = "How much one record of {} leaks, to anyone"
+TITLE = "How much one {} of {} leaks, to anyone"  # unit, whose
 ALWAYS = "takes part in every round"
 HONEST = "client's own coin"
 WORST_CASE = "others choose"
@@ -35,7 +35,7 @@ def _table(statement: Statement) -> Table:
     columns = {HONEST: statement.honest, WORST_CASE: statement.worst_case}
     if statement.worst_case == statement.honest:
         columns = {ALWAYS: statement.honest}
-    table = table_of(TITLE.format(statement.whose), [""], columns)
+    table = table_of(TITLE.format(statement.unit, statement.whose), [""], columns)
     both = columns.values()
     table.add_row(f"ε at δ = {statement.delta:g}", *(f"≤ {up(n.epsilon.upper, 5)}" for n in both))
     table.add_row("", *(Text(f"≥ {down(n.epsilon.lower, 5)}", "dim") for n in both))

@@ -1,6 +1,6 @@
-"""Which records stacked clients look at, chosen on the device from their own streams.
+"""Which units stacked clients look at, chosen on the device from their own streams, and where their rows are.
 
-Axis letters: C clients, K local steps, W records of a batch, padding included.
+Axis letters: C clients, K local steps, W rows of a batch, padding included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ...accounting import Sampling
-from ..batches import expected_size
+from ..batches import expected_size, packed
+from ..host import Persons
 from ..job import Job, Phase
 from . import streams
 
@@ -21,11 +22,12 @@ AT_ONCE = 2**24  # uniforms that are drawn together when batches are chosen
 
 
 class Batches(NamedTuple):
-    """Which records each step of a round looks at."""
+    """Which rows each step of a round looks at."""
 
     picked: Tensor  # int64 [K, C, W]: a client's own numbering; padding repeats a record of the batch
     places: Tensor  # int64 [K, C, W]: among all records
     valid: Tensor  # bool [K, C, W]
+    slots: Tensor | None = None  # int64 [K, C, W]: rows of a piece with the same slot are one person's
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,23 @@ class BatchSpec:
 class BatchTensors(NamedTuple):
     """What the batches of stacked clients are drawn by. Whoever has no records in it draws none."""
 
-    sizes: Tensor  # int64 [C]: records there are
-    offsets: Tensor  # int64 [C]: where they begin among all records
-    wanted: Tensor  # int64 [C]: records of a batch of fixed size
+    sizes: Tensor  # int64 [C]: units there are
+    offsets: Tensor  # int64 [C]: where they begin among all units
+    wanted: Tensor  # int64 [C]: units of a batch of fixed size
     rates: Tensor  # double [C]
+
+
+def with_rows(units: Batches, persons: Persons, width: int, offsets: Tensor) -> Batches:
+    """The rows of batches of persons, in pieces of `width` rows; `offsets` [C] are where a client's rows begin.
+
+    It waits for the device: how many pieces there are shows when batches are drawn.
+    """
+    counts = torch.where(units.valid, persons.rows[units.places], 0)
+    unit, row, valid, slots = packed(counts, width, persons.most)
+    first = persons.starts[units.places]  # of each person of the batch; padding points at one of the client's own
+    rows = first.gather(2, unit.flatten(2)).reshape(row.shape) + row
+    places, valid, slots = (each.flatten(2) for each in (rows, valid, slots))
+    return Batches(places - offsets.unsqueeze(1), places, valid, slots)
 
 
 def choose(spec: BatchSpec, terms: BatchTensors, keys: Tensor) -> Batches:

@@ -24,7 +24,7 @@ from .. import noise, step
 from ..augment import CHOICES, crop_flip, moves_from_words
 from ..batches import expected_size
 from ..client import Client
-from ..host import Records
+from ..host import Records, shares_of
 from ..job import Job, Phase
 from ..net import Net, invariance
 from ..net.programs import Program
@@ -32,7 +32,7 @@ from ..noise import DeviceNoise
 from ..optimisers import Optimiser, Stacked
 from ..step import LocalState
 from . import streams
-from .batches import Batches, BatchSpec, BatchTensors, choose
+from .batches import Batches, BatchSpec, BatchTensors, choose, with_rows
 from .compiled import compiled
 
 UNIFORMS_REPLAYED = 2**22  # up to so many a round, queueing that work costs more than the work
@@ -73,6 +73,7 @@ class Stack:
         # where nobody has a record, padding still points at one
         self.x, self.y = (each if len(each) else each.new_zeros(1, *each.shape[1:]) for each in (records.x, records.y))
         self.spec = spec
+        self.persons = records.persons and records.persons.to(net.device)
         self.capacity = capacity
         self.width = program.width
         self.replays = replays
@@ -99,8 +100,8 @@ class Stack:
         self.counts = tensor(1)  # steps that the carried state has seen
         self.numbers = torch.ones(5, capacity, dtype=torch.float64, device=net.device)
         self.clip, scale, grid, self.divisor, rates = self.numbers
-        self.wholes = torch.zeros(3, capacity, dtype=torch.long, device=net.device)
-        sizes, offsets, wanted = self.wholes
+        self.wholes = torch.zeros(4, capacity, dtype=torch.long, device=net.device)
+        sizes, offsets, wanted, self.first_rows = self.wholes
         self.terms = BatchTensors(sizes, offsets, wanted, rates)
         self.purposes = ["noise", "batch", *(f"dropout {layer}" for layer in range(len(net.dropouts)))]
         self.purposes += ["augment"] if records.augmented else []
@@ -108,8 +109,9 @@ class Stack:
         self.step = torch.full((1,), phase.first, dtype=torch.int32, device=net.device)
         made = torch.zeros(capacity, len(net.sizes), dtype=torch.int32, device=net.device)
         self.noise = DeviceNoise(self.keys[0], self.step, scale, grid, self.divisor, made)
-        # what a Poisson batch needs shows when it is drawn
-        self.pieces = 1 if spec.kind == "poisson" else math.ceil(spec.batch / self.width)
+        # what a Poisson batch, or one of persons, needs shows when it is drawn
+        self.grows = spec.kind == "poisson" or self.persons is not None
+        self.pieces = 1 if self.grows else math.ceil(spec.batch / self.width)
         self.batches = self._room_for(self.pieces)
         self._graphs: dict[object, torch.cuda.CUDAGraph | None] = {}  # what is replayed; None: done once
         self._sums: Callable[..., tuple[Tensor, ...]] = self._sums_of
@@ -134,9 +136,9 @@ class Stack:
         names = [client.name for client in clients]
         self.keys[:, seats] = streams.keys(draws, names, round, self.purposes, self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
-        self.wholes[:, seats] = _sent(_wholes(clients), self.step.device)
+        self.wholes[:, seats] = _sent(_wholes(clients, self.persons is not None), self.step.device)
         self.noise.made.zero_()
-        if self.spec.kind == "poisson":
+        if self.grows:
             self._choose()
         else:
             uniforms = self.capacity * self.local_steps * self.spec.records
@@ -195,20 +197,26 @@ class Stack:
     def _room_for(self, pieces: int) -> Batches:
         shape = self.local_steps, self.capacity, pieces * self.width
         places = torch.zeros(shape, dtype=torch.long, device=self.net.device)
-        return Batches(places, places.clone(), torch.zeros(shape, dtype=torch.bool, device=self.net.device))
+        slots = None
+        if self.persons:
+            slots = torch.arange(self.width, device=self.net.device).repeat(pieces).expand(shape).contiguous()
+        return Batches(places, places.clone(), torch.zeros(shape, dtype=torch.bool, device=self.net.device), slots)
 
     def _choose(self) -> None:
         """The batches of the round, in their place."""
         batches = choose(self.spec, self.terms, self.keys[1])
+        if self.persons:
+            batches = with_rows(batches, self.persons, self.width, self.first_rows)
         width = batches.valid.shape[2]
-        if self.spec.kind == "poisson":
-            self.pieces = math.ceil(width / self.width)
+        if self.grows:
+            self.pieces = max(1, math.ceil(width / self.width))
             if width > self.batches.valid.shape[2]:
                 self.batches = self._room_for(self.pieces)
                 self._graphs.clear()
         self.batches.valid.zero_()
         for mine, drawn in zip(self.batches, batches, strict=True):
-            mine[:, :, :width] = drawn
+            if mine is not None and drawn is not None:
+                mine[:, :, :width] = drawn
         for mine in self.batches[:2]:  # padding is a client's own: a record that is no number must not reach others
             mine[:, :, width:] = mine[:, :, :1]
 
@@ -266,18 +274,20 @@ class Stack:
     def _sum_arguments(self, point: Tensor, piece: int) -> tuple[Any, ...]:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long() - self.first
-        picked, places, valid = (each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        return self.x, self.y, point, places, valid, self.clip, *self._randomness(picked)
+        chosen = (None if each is None else each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
+        picked, places, valid, slots = chosen
+        assert picked is not None
+        return self.x, self.y, point, places, valid, slots, self.clip, *self._randomness(picked)
 
     def _sums_of(
-        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, clip: Tensor,
+        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, slots: Tensor | None, clip: Tensor,
         words: dict[str, Tensor], turns: Tensor | None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         masks = {name: self._mask(name, drawn) for name, drawn in words.items()}
         records = x[places] if turns is None else crop_flip(x[places], moves_from_words(turns))
         if self.private:
-            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program)
-        return self.net.plain_parts(weights, records, y[places], valid, masks)
+            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program, slots)
+        return self.net.plain_parts(weights, records, y[places], valid, masks, shares_of(slots, valid))
 
     def _randomness(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
         """What decides about dropout and augmentation, int32 [C, W, …]: of each record its own, wherever it sits."""
@@ -311,11 +321,13 @@ class Stack:
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
         self._at(probe.weights, self.first)
-        _, _, point, _, _, clip, *drawn = self._sum_arguments(self._point(), 0)
+        _, _, point, _, _, slots, clip, *drawn = self._sum_arguments(self._point(), 0)
+        if slots is not None:  # everybody has one row
+            slots = torch.arange(self.width, device=slots.device).expand_as(slots).contiguous()
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
             places = which.to(self.x.device)
-            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), torch.inf * clip, *drawn)
+            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), slots, torch.inf * clip, *drawn)
 
         try:
             self.x[:records] = probe.x[:records].to(self.x.dtype)
@@ -354,12 +366,13 @@ class Stack:
         number.add_(1)
 
 
-def _wholes(clients: Sequence[Client]) -> tuple[list[int], list[int], list[int]]:
-    """The whole numbers of `BatchTensors`."""
+def _wholes(clients: Sequence[Client], persons: bool) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The whole numbers of `BatchTensors`, and where each client's rows begin."""
     sizes = [client.records for client in clients]
-    offsets = [client.offset for client in clients]
+    first_rows = [client.offset for client in clients]
+    offsets = [client.first_unit for client in clients] if persons else first_rows
     wanted = [min(expected_size(client.job.steps), client.records) for client in clients]
-    return sizes, offsets, wanted
+    return sizes, offsets, wanted, first_rows
 
 
 def _numbers(job: Job) -> tuple[float, float, float, float, float]:

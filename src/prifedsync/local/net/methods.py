@@ -21,22 +21,28 @@ from . import per_sample
 from .bookkeeping import alone
 from .flat import FlatModule, Masks
 from .per_sample import Formed, PerRecord
+from .persons import FLOOR, Slots
 from .programs import GradMethod, Program
 
 
 def clipped_sums(
-    net: FlatModule, program: Program, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks
-) -> tuple[Tensor, ...]:
-    """Σ over valid records of v·min(1, clip/‖v‖) for each client, one [C, size] a parameter."""
+    net: FlatModule, program: Program, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
+    slots: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Σ over valid records, or persons, of v·min(1, clip/‖v‖) for each client, one [C, size] a parameter."""
+    whose = () if slots is None else (slots,)
     if program.grad_method == "loop":
         clients = enumerate(zip(flat, x, y, valid, clip, strict=True))
-        rows = [by_loop(net, *one, _of_client(masks, c)) for c, one in clients]
+        rows = [by_loop(net, *one, _of_client(masks, c), *(each[c] for each in whose)) for c, one in clients]
         return tuple(torch.stack(rows).split(net.sizes, 1))
 
-    def one_client(flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> tuple[Tensor, ...]:
-        return per_sample.clipped(gradients(net, program, flat, x, y, masks), valid, clip, program.sums)
+    def one_client(
+        flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, slots: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        whose = None if slots is None else Slots(slots, program.most_rows)
+        return per_sample.clipped(gradients(net, program, flat, x, y, masks), valid, clip, program.sums, whose)
 
-    return over_clients(one_client, flat, x, y, valid, clip, masks)
+    return over_clients(one_client, flat, x, y, valid, clip, masks, *whose)
 
 
 def gradients(net: FlatModule, program: Program, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> list[PerRecord]:
@@ -65,16 +71,41 @@ def by_vmap(net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -
     return [Formed(formed[name]) for name in net.names]
 
 
-def by_loop(net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks) -> Tensor:
-    """One client's clipped sum [P], one record after another."""
+def by_loop(
+    net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
+    slots: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One client's clipped sum [P], one record after another; where they have persons, one person after another."""
     total = flat.new_zeros(net.count, dtype=torch.float64)
-    for i in torch.nonzero(valid).flatten().tolist():
+    there = torch.nonzero(valid).flatten().tolist()
+
+    def of_row(i: int) -> Tensor:
         own_masks = {name: mask[i : i + 1] for name, mask in masks.items()}
-        gradient = one_record(net, flat, x[i : i + 1], y[i : i + 1], own_masks)
-        scale = per_sample.clip_scale([per_sample.norm(gradient[None])], valid[i : i + 1], clip).item()
+        return one_record(net, flat, x[i : i + 1], y[i : i + 1], own_masks)
+
+    for rows in [[i] for i in there] if slots is None else _by_slot(there, slots):
+        gradient, size = (of_row(rows[0]), None) if slots is None else _mean([of_row(i) for i in rows])
+        size = per_sample.norm(gradient[None]) if size is None else size
+        scale = per_sample.clip_scale([size], valid[rows[:1]], clip).item()
         if scale:  # otherwise the gradient is not finite
             total.add_(gradient, alpha=scale)
     return total
+
+
+def _by_slot(rows: list[int], slots: Tensor) -> list[list[int]]:
+    """The rows of each person."""
+    slot_of = slots.tolist()
+    found: dict[int, list[int]] = {}
+    for i in rows:
+        found.setdefault(slot_of[i], []).append(i)
+    return list(found.values())
+
+
+def _mean(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The mean of a person's gradients, double [P], and what counts as its norm [1]."""
+    rows = torch.stack(gradients).double()
+    mean = rows.mean(0)
+    return mean, torch.maximum(per_sample.norm(mean[None]), FLOOR * per_sample.norm(rows).mean())
 
 
 def one_record(net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -> Tensor:
@@ -86,12 +117,17 @@ def one_record(net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, masks: Masks
 
 
 def plain_sums(
-    net: FlatModule, method: GradMethod, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks
-) -> tuple[Tensor, ...]:
-    """Σ over valid records of v for each client, not clipped: one [C, size] a parameter."""
+    net: FlatModule, method: GradMethod, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks,
+    share: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Σ over valid records of v, or of share·v, for each client, not clipped: one [C, size] a parameter."""
+    weighted = () if share is None else (share.to(flat.dtype),)
 
-    def total(weights: dict[str, Tensor], x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
-        return torch.where(valid, net.losses(weights, x, y, masks), 0.0).sum()
+    def total(
+        weights: dict[str, Tensor], x: Tensor, y: Tensor, valid: Tensor, masks: Masks, share: Tensor | None = None
+    ) -> Tensor:
+        losses = net.losses(weights, x, y, masks)
+        return torch.where(valid, losses if share is None else share * losses, 0.0).sum()
 
     def one_client(flat: Tensor, *given: Any) -> tuple[Tensor, ...]:
         weights = net.named(flat.to(net.compute))
@@ -100,10 +136,10 @@ def plain_sums(
 
     if method == "loop":
         clients = enumerate(zip(flat, x, y, valid, strict=True))
-        rows = [one_client(*one, _of_client(masks, c)) for c, one in clients]
+        rows = [one_client(*one, _of_client(masks, c), *(each[c] for each in weighted)) for c, one in clients]
         parts = tuple(torch.stack(part) for part in zip(*rows, strict=True))
     else:
-        parts = over_clients(one_client, flat, x, y, valid, masks)
+        parts = over_clients(one_client, flat, x, y, valid, masks, *weighted)
     some = valid.any(1, keepdim=True)  # a batch of padding alone: zero times NaN would be NaN
     return tuple(torch.where(some, part, 0.0) for part in parts)
 

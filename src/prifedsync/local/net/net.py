@@ -128,8 +128,16 @@ class Net(FlatModule):
         return precision.PIECE if self.sum_dtype == torch.float32 else precision.DOUBLES_AT_ONCE
 
     def margin_for(self, steps: NoisySteps, neighbours: Neighbours) -> float:
-        """How far rounding can carry a clipped sum beyond what one record may move it, as a share of the clip norm."""
-        return precision.clip_margin(steps, neighbours, self.arithmetic, self.count, self.sum_dtype)
+        """How far rounding can carry a clipped sum beyond what one unit may move it, as a share of the clip norm."""
+        return precision.clip_margin(
+            steps, neighbours, self.arithmetic, self.count, self.sum_dtype, self._longest_sum(steps.rows_per_unit)
+        )
+
+    def _longest_sum(self, rows_per_unit: int) -> int:
+        """How many products one number of a person's norm sums up: a public bound on `PerRecord.terms`."""
+        one = self.examples[0][0]
+        tokens = 0 if one.is_floating_point() else precision.most_rows_at_once(rows_per_unit) * one.numel()
+        return max(tokens, *(sum(shape) for shape in self.shapes))
 
     def exact(self) -> AbstractContextManager[None]:
         """While it is open, matrix products are as exact as the arithmetic says."""
@@ -145,28 +153,35 @@ class Net(FlatModule):
     # ------------------------------------------------------------------ sums over a batch
 
     def clipped_sums(
-        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, program: Program | None = None
-    ) -> Tensor:
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
+        program: Program | None = None, slots: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Σ over valid records of v·min(1, clip/‖v‖) for each client: [C, P], [C, B, …], …, clip [C] → [C, P].
 
-        A record whose gradient is not finite adds zero, and so does padding.
+        A record whose gradient is not finite adds zero, and so does padding. With `slots` [C, B], v is the mean over the
+        records of a person, those with the same slot (`persons.py`).
         """
-        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks, program), 1)
+        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks, program, slots), 1)
 
     def clipped_parts(
-        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, program: Program | None = None
-    ) -> tuple[Tensor, ...]:
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
+        program: Program | None = None, slots: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """The clipped sums, one [C, size] a parameter; an engine gives a program in which records are invariant."""
         program = program or Program(self.grad_method, valid.shape[1], self.sum_dtype)
-        return methods.clipped_sums(self, program, flat, x, y, valid, clip, masks)
+        return methods.clipped_sums(self, program, flat, x, y, valid, clip, masks, slots)
 
-    def plain_sums(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> Tensor:
-        """Σ over valid records of v for each client, not clipped: training without privacy."""
-        return torch.cat(self.plain_parts(flat, x, y, valid, masks), 1)
+    def plain_sums(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks, share: Tensor | None = None
+    ) -> Tensor:
+        """Σ over valid records of v, or of share·v, for each client, not clipped: training without privacy."""
+        return torch.cat(self.plain_parts(flat, x, y, valid, masks, share), 1)
 
-    def plain_parts(self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks) -> tuple[Tensor, ...]:
+    def plain_parts(
+        self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks, share: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """The plain sums, one [C, size] a parameter."""
-        return methods.plain_sums(self, self.grad_method, flat, x, y, valid, masks)
+        return methods.plain_sums(self, self.grad_method, flat, x, y, valid, masks, share)
 
     def per_record(self, flat: Tensor, x: Tensor, y: Tensor, masks: Masks, program: Program) -> list[Tensor]:
         """All numbers that per-sample gradients are made of, [C, B, …] each: the invariance probe compares them."""

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .persons import Slots
+
 SMALLEST_FACTOR = 2.0**-100  # of a product in single precision; subnormal numbers begin at 2⁻¹²⁶
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
 
@@ -23,6 +25,9 @@ class PerRecord(Protocol):
 
     def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
+    def squares(self, share: Tensor, slots: Slots) -> Tensor: ...  # [B] by slot, double: ‖Σ share·gradient‖²
+    @property
+    def terms(self) -> int: ...  # how many products one of these numbers sums up
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
 
 
@@ -55,12 +60,32 @@ def clip_scale(norms: Sequence[Tensor], valid: Tensor, clip: Tensor, smallest: f
 
 
 def clipped(
-    gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64
-) -> tuple[Tensor, ...]:
-    """The clipped sum over records, one vector a parameter, accumulated in `sums`."""
+    gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64,
+    slots: Slots | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The clipped sum over records, or over persons where `slots` says whose they are: one vector a parameter.
+
+    It is accumulated in `sums`; where there are persons, in double precision.
+    """
     smallest = torch.finfo(sums).tiny  # a smaller scale would be rounded when it is converted, perhaps up
-    scale = clip_scale([each.norms() for each in gradients], valid, clip, smallest).to(sums)
+    norms = [each.norms() for each in gradients]
+    if slots is None:
+        scale = clip_scale(norms, valid, clip, smallest).to(sums)
+    else:  # rows may be longer than the clip norm, and cancel: no sum in single precision could hold that
+        scale = _person_scale(gradients, norms, valid, clip, slots)
     return tuple(each.total(scale).flatten() for each in gradients)
+
+
+def _person_scale(
+    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, slots: Slots
+) -> Tensor:
+    """What each row is multiplied with: its person's min(1, clip/‖mean‖), divided by the number of the person's rows."""
+    own = torch.where(valid, norm(torch.stack(list(norms), 1)), 0.0)
+    share = torch.where(valid, slots.shares(own), 0.0)
+    rows = slots.rows(valid)
+    squares = [each.squares(share, slots) for each in gradients]
+    lengths = slots.lengths(own, squares, rows, max(each.terms for each in gradients))
+    return clip_scale([lengths], valid, clip) / rows
 
 
 @dataclass(frozen=True)
@@ -74,6 +99,13 @@ class Formed:
 
     def norms(self) -> Tensor:
         return norm(self.gradients)
+
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+        return slots.summed(scaled(self.gradients, share)).flatten(1).square().sum(1)
+
+    @property
+    def terms(self) -> int:
+        return 0
 
     def total(self, scale: Tensor) -> Tensor:
         return scaled(self.gradients, scale).sum(0)
@@ -92,6 +124,18 @@ class Outer:
     def norms(self) -> Tensor:
         return norm(self.d) * norm(self.a)
 
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+        length = torch.where(share > 0, self.norms() * share, 0.0)
+        d = _directions(self.d, share > 0)
+        a = _directions(self.a, share > 0)
+        if self.d.shape[1] * self.a.shape[1] <= slots.near:  # a small matrix is formed for less than its pairs cost
+            return Formed(d.unsqueeze(2) * a.unsqueeze(1)).squares(length, slots)
+        return slots.paired(slots.products(d * length.unsqueeze(1)) * slots.products(a))
+
+    @property
+    def terms(self) -> int:
+        return self.d.shape[1] + self.a.shape[1]
+
     def total(self, scale: Tensor) -> Tensor:
         finite_a = torch.where(scale.unsqueeze(1) > 0, self.a, 0.0).to(scale.dtype)
         scaled_d = scaled(self.d, scale)
@@ -99,6 +143,15 @@ class Outer:
             finite_a = _normal(finite_a)
             scaled_d = _normal(scaled_d)
         return scaled_d.T @ finite_a
+
+
+def _directions(values: Tensor, counted: Tensor) -> Tensor:
+    """Rows of length one, double; zero for rows that are zero or do not count."""
+    rows = torch.where(counted.unsqueeze(1), values, 0.0).double()
+    largest = rows.abs().amax(1, keepdim=True)
+    rows = torch.where(largest > 0, rows / largest, 0.0)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp_min(1.0)  # a length is at least 1, or 0
 
 
 def _normal(values: Tensor) -> Tensor:
@@ -126,6 +179,24 @@ class Rows:
     def norms(self) -> Tensor:
         same = (self.tokens.unsqueeze(2) == self.tokens.unsqueeze(1)).double()
         return norm(self._shares() * same.sum(2, keepdim=True).sqrt())
+
+    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+        """Rows of the table that a person's records share are added up: entries are sorted by person and token."""
+        whose = slots.of.unsqueeze(1).expand_as(self.tokens)
+        place = (whose * self.table + self.tokens).flatten()
+        order = torch.argsort(place, stable=True)
+        ordered = place[order]
+        begins = torch.cat([torch.zeros_like(ordered[:1]), (ordered[1:] != ordered[:-1]).long()])
+        group = begins.cumsum(0)
+        entries = scaled(self._shares(), share).flatten(0, 1)[order]
+        squares = torch.zeros_like(entries).index_add(0, group, entries).square().sum(1)[group]
+        once = torch.cat([torch.ones_like(begins[:1]), begins[1:]])  # a group counts where it begins
+        by_slot = torch.zeros(len(slots.of), dtype=squares.dtype, device=squares.device)
+        return by_slot.index_add(0, whose.flatten()[order], torch.where(once > 0, squares, 0.0))
+
+    @property
+    def terms(self) -> int:
+        return self.tokens.shape[0] * self.tokens.shape[1]
 
     def total(self, scale: Tensor) -> Tensor:
         # a record may hold many tokens, more than the margin of a single-precision sum covers: so in double precision

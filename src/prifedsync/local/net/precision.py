@@ -20,6 +20,7 @@ import torch
 
 from ...accounting import Neighbours, NoisySteps, Sampling
 from ..batches import expected_size
+from .persons import FLOOR, UNIT_ROUNDOFF, error
 
 # tf32 and bf16 are the precision of products only: weights are in single precision then.
 Arithmetic = Literal["float64", "float32", "tf32", "bf16"]
@@ -98,16 +99,37 @@ def sums_in(steps: NoisySteps, neighbours: Neighbours, fastest: torch.dtype) -> 
     """What the clipped gradients of a step are accumulated in; `fastest` is what the device prefers."""
     if neighbours is Neighbours.ADD_REMOVE:  # the number of records is not public
         return torch.float64
+    if steps.rows_per_unit > 1:  # a person's rows may be longer than the clip norm, and cancel
+        return torch.float64
     few = pieces(steps, neighbours) <= MOST_PIECES
     return fastest if few else torch.float64
 
 
 def clip_margin(
-    steps: NoisySteps, neighbours: Neighbours, arithmetic: Arithmetic, parameters: int, fastest: torch.dtype
+    steps: NoisySteps, neighbours: Neighbours, arithmetic: Arithmetic, parameters: int, fastest: torch.dtype, terms: int = 0
 ) -> float:
-    """The margin that a plan of these steps needs."""
+    """The margin that a plan of these steps needs; `terms` is what one number of a person's norm sums up."""
     if sums_in(steps, neighbours, fastest) == torch.float64:
         own = (parameters + 16) * 2.0**-52
         both_sums = 2 * most_summed(steps, neighbours) ** 2 * 2.0**-53
-        return max(CLIP_MARGIN, own + both_sums)
+        return max(CLIP_MARGIN, own + both_sums + _of_persons(steps, neighbours, terms))
     return OWN_SHARE[arithmetic] + pieces(steps, neighbours) * ONE_PIECE[arithmetic]
+
+
+def most_rows_at_once(rows_per_unit: int) -> int:
+    """A bound on the rows of a piece where units have several."""
+    return max(DOUBLES_AT_ONCE, 2 * rows_per_unit)
+
+
+def _of_persons(steps: NoisySteps, neighbours: Neighbours, terms: int) -> float:
+    """What comes on top where a unit is a person with several rows.
+
+    the sum     has as many terms as rows, and a person's are together up to 1/FLOOR clip norms long
+    the others  their norms may be rounded differently where they come to stand in other rows
+    """
+    if steps.rows_per_unit == 1:
+        return 0.0
+    persons = most_summed(steps, neighbours)
+    both_sums = 2 * persons**2 * steps.rows_per_unit * UNIT_ROUNDOFF / FLOOR
+    others = persons * error(terms, most_rows_at_once(steps.rows_per_unit)) / FLOOR**2
+    return both_sums + others

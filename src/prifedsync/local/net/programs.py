@@ -18,6 +18,7 @@ class Program(NamedTuple):
     width: int  # records of each client that are processed together, padding included
     sums: torch.dtype  # what clipped gradients are accumulated in
     aligned: int = 1  # inputs and outputs of linear layers are padded with zeros to multiples of this
+    most_rows: int = 1  # of one person, where units are persons
 
     def __str__(self) -> str:
         padded = "" if self.aligned == 1 else f", padded to multiples of {self.aligned}"
