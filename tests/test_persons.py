@@ -102,6 +102,7 @@ def test_the_margin_of_the_largest_client_is_that_of_all_who_share_persons(setti
     """Sizes may differ by so much that margins do: plans still leak alike, by the largest margin."""
     config = load(str(settings), ["data.person_clients=2"])
     prepared = prepare(config)
+    config = prepared.config
     sizes = {"small": 10, "large": 200_000}
     apart = jobs_of(config, replace(prepared.description, sizes=sizes, copies=1), prepared.net.margin_for)
     margins = [job.plan.mechanism.clip_margin for job in apart]

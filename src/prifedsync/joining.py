@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from .limits import RECORD
 from .scores import LEVEL, Measured
 
 MODELS = ("alone", "alone-private", "released", "personal")  # columns of the table, where they are known
@@ -42,7 +43,7 @@ class Client(Protocol):
 class Joining:
     """What one client has by joining, by the first metric of the run, on its own test records.
 
-    records   training records; None where the number is not public.
+    records   training records, or persons where they are the unit; None where the number is not public.
     epsilon   upper bound on its ε; None without a bound.
     scores    "alone", "alone-private", "released" and "personal", as far as they were trained.
     verdict   "gains" or "loses" where the intervals with the others and alone do not overlap, otherwise "cannot be told".
@@ -83,7 +84,8 @@ def _of(client: Client, model: str, metric: str) -> Measured:
 def _row(client: Client, metric: str, in_use: str, lower_is_better: bool) -> Joining:
     scores = {model: client.scores[model][metric] for model in MODELS if metric in client.scores.get(model, {})}
     verdict, said = _verdict(client, scores, metric, in_use, lower_is_better)
-    count = "" if client.records is None else f" ({client.records:,} record{'s' * (client.records != 1)})"
+    unit = client.planned.get("unit", RECORD) if client.planned else RECORD
+    count = "" if client.records is None else f" ({client.records:,} {unit}{'s' * (client.records != 1)})"
     epsilon = client.planned["epsilon"]["upper"] if client.planned else None
     return Joining(client.name, client.records, epsilon, metric, scores, verdict, f"{client.name}{count}{said}.")
 

@@ -16,13 +16,26 @@ TABLE = "who,x,label\nb,1,0\na,2,1\nb,3,1\na,4,0\nc,5,0\n"
 
 
 def loaded(path, seed=0, **changed):
-    settings = {"source": "csv", "path": str(path), "classes": 2, "test_fraction": 0.0, "person": "who"} | changed
+    settings = {
+        "source": "csv",
+        "path": str(path),
+        "classes": 2,
+        "test_fraction": 0.0,
+        "person": "who",
+        "ranges": {"x": (-100, 100)},
+    }
+    settings |= changed
     return load(DataConfig(**settings), seed)
+
+
+def values(x):
+    """The column of numbers as it is in the file."""
+    return x.mul(100).round().flatten().tolist()
 
 
 def test_rows_of_a_person_stand_side_by_side_in_the_order_of_ids(tmp_path):
     (client,) = loaded(write(tmp_path, north=TABLE)).clients
-    assert client.train.x.flatten().tolist() == [2, 4, 1, 3, 5]  # the id is no feature
+    assert values(client.train.x) == [2, 4, 1, 3, 5]  # the id is no feature
     assert client.train.persons.tolist() == [0, 0, 1, 1, 2]
     assert client.train.units == 3
 
@@ -35,10 +48,8 @@ def test_what_the_rows_are_decides_nothing_about_others(tmp_path):
     one, two = (loaded(write(tmp_path / name, north=text), test_fraction=0.4, seed=3).clients[0]
                 for name, text in (("one", TABLE), ("two", other)))  # fmt: skip
     assert one.train.units == two.train.units == 2
-    both = [{p: rows.x[rows.persons == p].flatten().tolist() for p in range(rows.units)} for rows in (one.train, two.train)]
-    held = [
-        {tuple(rows.x[rows.persons == p].flatten().tolist()) for p in range(rows.units)} for rows in (one.test, two.test)
-    ]
+    both = [{p: values(rows.x[rows.persons == p]) for p in range(rows.units)} for rows in (one.train, two.train)]
+    held = [{tuple(values(rows.x[rows.persons == p])) for p in range(rows.units)} for rows in (one.test, two.test)]
     replaced = {(5.0,): (9.0, 9.0, 9.0)}
     assert {p: list(replaced.get(tuple(rows), tuple(rows))) for p, rows in both[0].items()} == both[1]
     assert {replaced.get(rows, rows) for rows in held[0]} == held[1]
@@ -84,7 +95,7 @@ def test_a_person_is_trained_on_or_tested_on_never_both(fraction, tmp_path):
     text = "who,x,label\n" + "".join(f"{who},{x},0\n" for who, x in rows)
     for seed in range(3):
         (client,) = loaded(write(tmp_path, a=text), test_fraction=fraction, seed=seed).clients
-        train, test = (set(part.x.flatten().tolist()) for part in (client.train, client.test))
+        train, test = (set(values(part.x)) for part in (client.train, client.test))
         assert not train & test
         assert len(test) == round(40 * fraction)  # of persons, whatever rows they have
         assert len(client.train) + len(client.test) == len(rows)
@@ -96,7 +107,7 @@ def test_a_file_is_dealt_by_person(partition, tmp_path):
     rows = [f"p{i % 23},{i % 23},0\n" for i in range(100)]
     path = write(tmp_path, a="who,x,label\n" + "".join(rows)) + "/a.csv"
     clients = loaded(path, clients=4, partition=partition).clients
-    whose = [set(client.train.x.flatten().tolist()) for client in clients]
+    whose = [set(values(client.train.x)) for client in clients]
     assert sum(map(len, whose)) == 23 == len(set.union(*whose))
     assert sum(client.train.units for client in clients) == 23
     with pytest.raises(BadValue, match="deals records by their labels"):
@@ -107,7 +118,7 @@ def test_arrays_with_persons(tmp_path):
     x, y, who = np.arange(5.0).reshape(5, 1), np.array([0, 1, 1, 0, 0]), np.array([4, 2, 4, 2, 9])
     settings = DataConfig(source="npz", path=str(tmp_path), classes=2, person="who", test_fraction=0.0, person_clients=2)
     np.savez(tmp_path / "a.npz", x=x, y=y, who=who)
-    np.savez(tmp_path / "b.npz", x=x, y=y, who=who, x_test=x[:1], y_test=y[:1], who_test=np.array([7]))
+    np.savez(tmp_path / "b.npz", x=x + 1, y=y, who=who, x_test=x[:1], y_test=y[:1], who_test=np.array([7]))
     federation = load(settings, 0)
     assert (federation.unit, federation.copies) == ("person", 2)
     assert federation.description.sizes == {"a": 3, "b": 3}
@@ -150,7 +161,7 @@ def test_a_federation_from_python():
 
 
 def test_the_census_counts_both(tmp_path):
-    found = census(loaded(write(tmp_path, a=TABLE, b=TABLE), test_fraction=0.34))
+    found = census(loaded(write(tmp_path, a=TABLE, b=TABLE.replace("c,5", "c,6")), test_fraction=0.34))
     assert found.persons == 4
     assert [client.persons for client in found.clients] == [(2, 1), (2, 1)]
     assert sum(client.train + client.test for client in found.clients) == 10

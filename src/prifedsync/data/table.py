@@ -89,7 +89,8 @@ def _rows(sheet: Sheet, client: str = "") -> Sheet:
 
 def _check_alike(config: DataConfig, client: str, sheet: Sheet, first: Sheet, features: Sequence[str]) -> None:
     """Refuse a file with other columns than the first."""
-    wanted = {*features, config.label} if config.columns else set(first.header)
+    special = {config.label, config.person} - {""}
+    wanted = {*features, *special} if config.columns else set(first.header)
     present = set(sheet.header) & wanted if config.columns else set(sheet.header)
     if present == wanted:
         return

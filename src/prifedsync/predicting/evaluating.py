@@ -81,6 +81,7 @@ class Labelled:
     name: str
     records: Accepted
     y: Tensor  # [accepted]
+    persons: np.ndarray | None = None  # whose each accepted record is, where the table says so
 
 
 def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = None) -> Evaluation:
@@ -94,12 +95,25 @@ def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = No
         raise BadValue("data", data if isinstance(data, (str, Path)) else NOT_GIVEN, rule, "give labelled records")
     outputs = predictor.outputs(torch.cat([part.records.x for part in held]))
     y = torch.cat([part.y for part in held])
-    found = measured(metrics, outputs, y, [len(part.y) for part in held], seed=predictor.config.seed)
+    seed = predictor.config.seed
+    groups = _groups(held)
+    found = measured(metrics, outputs, y, [len(part.y) for part in held], seed=seed, groups=groups)
     parts = [_part(part.name, [part], {each.metric: each.clients[at] for each in found}) for at, part in enumerate(held)]
-    all_records = measured(metrics, outputs, y, [len(y)], seed=predictor.config.seed)
+    together_groups = None if groups is None else [np.concatenate(groups)]
+    all_records = measured(metrics, outputs, y, [len(y)], seed=seed, groups=together_groups)
     together = _part(ALL, held, {each.metric: each.clients[0] for each in all_records})
     refusals = tuple(reason for part in held for reason in part.records.refused.values())
     return Evaluation(model, tuple(each.name for each in metrics), tuple(parts), together, refusals, _note(rules, metrics))
+
+
+def _groups(held: Sequence[Labelled]) -> list[np.ndarray] | None:
+    """Whose each record is, by number: rows of one person are no independent observations."""
+    ids = [part.persons for part in held]
+    if any(each is None for each in ids):
+        return None
+    known = [each for each in ids if each is not None]
+    _, numbers = np.unique(np.concatenate(known), return_inverse=True)
+    return np.split(numbers, np.cumsum([len(each) for each in known])[:-1])
 
 
 def _metrics(config: Config, task: Task, given: Wanted) -> tuple[Metric, ...]:
@@ -137,7 +151,7 @@ def _note(rules: Preprocessing, metrics: Sequence[Metric]) -> str:
 def _labelled(data: Given, rules: Preprocessing, config: DataConfig) -> Iterator[Labelled]:
     is_table = isinstance(rules.encoding, Encoding)
     if not isinstance(data, (str, Path)):
-        yield _table(ALL, table_of(data, rules), rules) if is_table else _pair(data, rules)
+        yield _table(ALL, table_of(data, rules), rules, config.person) if is_table else _pair(data, rules)
         return
     ending = ".csv" if is_table else ".npz"
     found = files(replace(config, path=str(data), client_column="", partition="iid"), ending)
@@ -147,14 +161,14 @@ def _labelled(data: Given, rules: Preprocessing, config: DataConfig) -> Iterator
             continue
         table = table_of(path, rules)
         if config.client_column in table.columns and not isinstance(found, Mapping):
-            yield from _by_client(table, config.client_column, rules)
+            yield from _by_client(table, config, rules)
         else:
-            yield _table(name, table, rules)
+            yield _table(name, table, rules, config.person)
 
 
-def _by_client(table: Table, column: str, rules: Preprocessing) -> Iterator[Labelled]:
+def _by_client(table: Table, config: DataConfig, rules: Preprocessing) -> Iterator[Labelled]:
     """One file with all clients: a part for each."""
-    owners = np.array([str(owner) for owner in table.columns[column]])
+    owners = np.array([str(owner) for owner in table.columns[config.client_column]])
     for owner in sorted(set(owners.tolist())):
         rows = np.flatnonzero(owners == owner).tolist()
         mine = {name: [cells[i] for i in rows] for name, cells in table.columns.items()}
@@ -162,10 +176,10 @@ def _by_client(table: Table, column: str, rules: Preprocessing) -> Iterator[Labe
         def place(row: int, name: str, rows: list[int] = rows) -> str:
             return table.place(rows[row], name)
 
-        yield _table(owner, Table(table.name, mine, place), rules)
+        yield _table(owner, Table(table.name, mine, place), rules, config.person)
 
 
-def _table(name: str, table: Table, rules: Preprocessing) -> Labelled:
+def _table(name: str, table: Table, rules: Preprocessing, person: str) -> Labelled:
     encoding = rules.encoding
     assert isinstance(encoding, Encoding)
     check_columns(table, (*encoding.names, encoding.label.name))
@@ -176,7 +190,8 @@ def _table(name: str, table: Table, rules: Preprocessing) -> Labelled:
     def place(row: int, column: str) -> str:
         return table.place(rows[row], column)
 
-    return Labelled(name, records, encoding.encode_labels([cells[i] for i in rows], place))
+    ids = np.array([str(table.columns[person][i]) for i in rows]) if person in table.columns else None
+    return Labelled(name, records, encoding.encode_labels([cells[i] for i in rows], place), ids)
 
 
 def _pair(data: Given, rules: Preprocessing) -> Labelled:

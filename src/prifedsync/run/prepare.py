@@ -88,7 +88,9 @@ class Prepared:
     @cached_property
     def scorer(self) -> Scorer:
         tests = [(client.test.x, client.test.y) for client in self.held.clients]
-        return Scorer(self.net, tests, self.metrics, self.config.seed)
+        persons = [client.test.persons for client in self.held.clients]
+        groups = [each for each in persons if each is not None] or None
+        return Scorer(self.net, tests, self.metrics, self.config.seed, groups)
 
     @property
     def plans(self) -> list[PrivacyPlan]:
