@@ -22,6 +22,7 @@ ORDER = (
     ("sync",),
     ("server",),
     ("planning",),
+    ("settings",),
     ("engines", "owner"),
     ("run",),
     ("experiments",),

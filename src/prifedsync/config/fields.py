@@ -24,8 +24,8 @@ Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Merge = Literal["records", "equal"]
 Compared = Literal["alone", "non-private"]
 
-# Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning` refuses a
-# config without. Later rooms therefore hold numbers, and that is what their types say. None becomes a default in `filled`.
+# Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning`
+# refuses a config without. So later rooms hold numbers, and their types say so. None becomes a default in `filled`.
 if TYPE_CHECKING:
     AutoWhole = int
     AutoNumber = float
