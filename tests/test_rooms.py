@@ -24,6 +24,7 @@ ORDER = (
     ("sync",),
     ("server",),
     ("planning",),
+    ("settings",),
     ("engines", "owner"),
     ("run",),
     ("experiments",),

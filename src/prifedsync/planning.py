@@ -91,7 +91,7 @@ def jobs_of(
     rule: what `rule_of` made of this config, if the caller has it already.
     optimiser: the one that the config calls "python:optimiser".
     """
-    _check_numbers(config)
+    check_numbers(config)
     rule = rule_of(config) if rule is None else rule
     updates = _updates(config, optimiser)
     sizes = federation.sizes
@@ -136,11 +136,11 @@ def _unlike(federation: Description) -> BadValue:
     return BadValue("data.person_clients", federation.copies, reason, remedy)
 
 
-def _check_numbers(config: Config) -> None:
+def check_numbers(config: Config) -> None:
     """Nothing is planned with a setting that is still to be chosen."""
     for name in AUTOMATIC:
         if value_of(config, name) == AUTO:
-            raise BadValue(name, AUTO, "is not a number yet", "let settings.chosen choose one")
+            raise BadValue(name, AUTO, "is not a number yet", "give a number here")
 
 
 def _updates(config: Config, given: Update | None) -> dict[str, Update]:

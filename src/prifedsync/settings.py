@@ -142,8 +142,9 @@ class _Chooser:
 
     @property
     def _open(self) -> bool:
-        """Whether nothing is noised: there is no mechanism, or the rule sends nothing."""
-        return self.config.privacy.mechanism == "none" or not self.rule.noisy_gradients(self.config.local.local_steps)
+        """Whether no gradient is clipped and noised."""
+        counted = self.rule.noisy_gradients(self.config.local.local_steps)
+        return self.config.privacy.mechanism == "none" or not counted
 
     @property
     def _regression(self) -> bool:
@@ -151,7 +152,9 @@ class _Chooser:
 
     @property
     def _steps(self) -> int:
-        return max(1, self.rule.upload_steps(self.config.local.local_steps))
+        """Of a round, towards the upload, or towards a model that stays where there is none."""
+        local = self.config.local.local_steps
+        return self.rule.upload_steps(local) or local
 
     def _rounds(self, config: Config) -> int:
         """As many as make the passes over the records, or those that are given."""
@@ -257,6 +260,8 @@ def _noise(config: Config, description: Description, rule: Rule, optimiser: Upda
     weight = {name: float(sizes[name]) if config.merge == "records" and sizes else 1.0 for name in description.sizes}
     total = sum(weight.values())
     spread = math.sqrt(sum((weight[name] / total * each[name]) ** 2 for name in each))
+    if not rule.uploads:  # nothing is averaged
+        spread = each[typical]
     queries = mechanism.queries_per_round * config.rounds * job.participation
     law = math.sqrt(2) if mechanism.noise == "laplace" else 1.0
     return law * mechanism.noise_multiplier * spread / math.sqrt(queries)
@@ -316,8 +321,7 @@ def _warnings(
     who = "all records" if classes == 1 else f"all records of one of {classes} classes"
     return (
         f"this target leaves little but noise: over all rounds the noise in the weights of an output is {ratio:.2g} times "
-        f"as large as the most that {who} can move them by; more records, fewer inputs or a larger target help, in that "
-        "proportion",
+        f"as large as the most that {who} can move them by; use more records, fewer inputs or a larger target",
     )
 
 

@@ -23,6 +23,7 @@ from .. import __version__
 from ..config import Config
 from ..events import Working
 from ..local import Draws, SeededDraws, SystemDraws
+from ..planning import check_numbers
 from ..rules import Server
 from ..run import Prepared, prepare
 from ..values import BadValue, number, whole
@@ -81,6 +82,7 @@ def measure(
     work = workload(preset)
     kind = _kind(work.config("cpu", device, overrides).performance.device)
     config = work.config(kind, device, overrides)
+    check_numbers(config)
     most = min(MOST, config.rounds - WARM - 1)  # clients refuse more rounds than are planned
     if most < LEAST:
         remedy = f"plan at least {LEAST + WARM + 1} rounds"

@@ -26,8 +26,7 @@ Merge = Literal["records", "equal"]
 Compared = Literal["alone", "alone-private", "non-private"]
 
 # Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning`
-# refuses a config without. Later rooms therefore hold numbers, and that is what their types say. None becomes a
-# default in `filled`.
+# refuses a config without. So later rooms hold numbers, and their types say so. None becomes a default in `filled`.
 if TYPE_CHECKING:
     AutoWhole = int
     AutoNumber = float
