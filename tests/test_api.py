@@ -218,7 +218,7 @@ def test_the_repr_of_a_result_fits_on_a_screen(result):
     said = repr(result)
     assert "Result of 4 rounds, 3 clients; accuracy" in said
     scores = result.record.scores["released"].own
-    assert f"mean {scores.mean:.3f}, worst client {scores.worst:.3f}" in said
+    assert f"mean over clients {scores.mean:.3f}, over records {scores.record_mean:.3f}, worst {scores.worst:.3f}" in said
     assert f"written to {result.folder}" in said
     assert "0 warnings" in said
     assert len(said.splitlines()) <= 16

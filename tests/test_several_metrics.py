@@ -83,9 +83,8 @@ def test_the_record_has_both_means_intervals_and_what_joining_brings(result):
     assert set(result.joining[0].scores) == {"alone", "alone-private", "released", "personal"}
     assert result.joining[0].epsilon == record.clients[0].planned["epsilon"]["upper"]
     assert record.joining[2].sentence.endswith("(undefined: one class only).")
-    assert "accuracy:" in repr(result)
-    assert "mean over clients" in repr(result)
-    assert "over test records" in repr(result)
+    assert "accuracy on the clients' own test records:" in repr(result)
+    assert f"mean over clients {own.mean:.3f}, over records {own.record_mean:.3f}, worst {own.worst:.3f}" in repr(result)
 
 
 def test_joining_and_intervals_are_covered_by_the_warning(result):

@@ -112,13 +112,16 @@ class RunRecord:
     @cached_property
     def joining(self) -> tuple[Joining, ...]:
         """Whether joining is worth it, by the first metric: a row for each client."""
-        return joining(self.clients, self.metric, self.in_use, self.metric in self.lower_is_better)
+        return self._joining(self.clients)
 
     @property
     def joining_shown(self) -> tuple[Joining, ...]:
         """The rows of the printed table: all of up to 20 clients, else the smallest, median, largest and worst."""
         places = shown(self.clients, self.metric, self.in_use, self.metric in self.lower_is_better)
-        return tuple(self.joining[place] for place in places)
+        return self._joining([self.clients[place] for place in places])
+
+    def _joining(self, clients: Sequence[ClientRecord]) -> tuple[Joining, ...]:
+        return joining(clients, self.metric, self.in_use, self.metric in self.lower_is_better)
 
     @property
     def undefined(self) -> dict[tuple[str, str, str], tuple[str, ...]]:
@@ -306,8 +309,12 @@ def _laid_out(value: Any, depth: int) -> str:
         lines = [f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(item, depth + 1)}" for key, item in value.items()]
         return _lines("{", lines, "}", depth)
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return _lines("[", [json.dumps(item, ensure_ascii=False, allow_nan=False) for item in value], "]", depth)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _lines("[", [_compact(item) for item in value], "]", depth)
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _lines(opening: str, lines: Sequence[str], closing: str, depth: int) -> str:

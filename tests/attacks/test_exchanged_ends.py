@@ -84,14 +84,15 @@ def test_planned_and_taken_of_every_client_in_the_record(stored):
     assert {client["rounds_taken"] for client in stored["clients"]} - {0, ROUNDS}  # else taken might be planned
     for client in stored["clients"]:
         taken = guarantee(None, taken=client["rounds_taken"])
-        assert numbers_in(client["planned"]) == as_json(HONEST)
-        assert client["planned"]["worst_case_participation"] == as_json(WORST_CASE)
-        assert client["taken"] == as_json(taken)
+        planned = stored["shared"]["planned"][client["planned"]]
+        assert numbers_in(planned) == as_json(HONEST)
+        assert planned["worst_case_participation"] == as_json(WORST_CASE)
+        assert stored["shared"]["taken"][client["taken"]] == as_json(taken)
 
 
 def test_warnings_of_the_statement_are_in_the_record(stored):
     """Each client has a warning of its own, and the record has both."""
-    own = [client["planned"]["warnings"] for client in stored["clients"]]
+    own = [stored["shared"]["planned"][client["planned"]]["warnings"] for client in stored["clients"]]
     assert [[LARGE_DELTA in text for text in texts] for texts in own] == [[True], [True]]
     assert stored["guarantee"]["warnings"] == [*own[0], *own[1]]
     assert set(stored["guarantee"]["warnings"]) < set(stored["warnings"])

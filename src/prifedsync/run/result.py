@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NAMES = {
     "personal": "personal models",
     "released": "released model",
-    "alone": "baseline, each client alone without privacy",
+    "alone": "baseline, each client alone",
     "alone-private": "baseline, each client alone with its noise",
     "non-private": "baseline, all clients without privacy",
 }
@@ -127,15 +127,18 @@ class Result(Usable):
         baselines = {NAMES[name]: scores[name].own.mean for name in self.record.config["compare"] if name in scores}
         return figures.of_run(self.history, self.record.metric, baselines, self.prepared.plans, self.guarantee, html)
 
+    def _named(self, name: str) -> str:
+        kept = name == "personal" and KEPT in self.record.personal_models
+        return f"{NAMES[name]} (kept, not covered)" if kept else NAMES[name]
+
     def __repr__(self) -> str:
         record = self.record
         ran = f"{_count(record.config['rounds'], 'round')}, {_count(len(record.clients), 'client')}"
-        lines = [f"Result of {ran}; scores on the clients' own test records:"]
+        lines = []
         for metric, kinds in record.by_metric.items():
-            lines.append(f"{metric}:")
-            for name, scores in kinds.items():
-                kept = " (kept, not covered)" * (name == "personal" and KEPT in record.personal_models)
-                lines.append(f"  {NAMES[name] + kept:<{WIDTH}}  {_means(scores.own)}")
+            lines.append(f"{metric} on the clients' own test records:")
+            lines += [f"{self._named(name):<{WIDTH}}  {_means(scores.own)}" for name, scores in kinds.items()]
+        lines[0] = f"Result of {ran}; {lines[0]}"
         if record.guarantee is not None:
             seeded = record.config["privacy"]["randomness"] == "seeded"
             lines += textwrap.wrap(in_one_line(record.guarantee, seeded), REPR_WIDTH)
@@ -150,8 +153,8 @@ def _count(count: int, of: str) -> str:
 
 
 def _means(score: Score) -> str:
-    both = f"mean over clients {_score(score.mean)}, over test records {_score(score.record_mean)}"
-    return f"{both}, worst client {_score(score.worst)}"
+    """The mean over clients, the mean over test records, and the worst client's."""
+    return f"mean over clients {_score(score.mean)}, over records {_score(score.record_mean)}, worst {_score(score.worst)}"
 
 
 def _score(value: float | None) -> str:
