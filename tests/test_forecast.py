@@ -95,7 +95,8 @@ def test_refusals(words, says):
 
 
 def test_sizes_come_from_the_config_where_the_data_are_elsewhere(tmp_path):
-    text = '[data]\nsource = "csv"\npath = "{}"\nclasses = 2\n[privacy]\ntarget.mu = 1.0\n[clients.a]\nrecords = 40\n[clients.b]\n{}\n'
+    head = '[data]\nsource = "csv"\npath = "{}"\nclasses = 2\n[privacy]\ntarget.mu = 1.0\n'
+    text = head + "[clients.a]\nrecords = 40\n[clients.b]\n{}\n"
     file = tmp_path / "far.toml"
     file.write_text(text.format(tmp_path / "not-here", "records = 60"))
     said = forecast(load(file))
