@@ -74,6 +74,11 @@ def _given(rule: Rule | type[Rule], own: Mapping[str, Any]) -> Rule:
     return made(kind, own if isinstance(rule, type) else own_values(rule), "rule", rule)
 
 
+def settled(config: Config) -> Config:
+    """The config as it will run: the rule's own fields have their defaults where none are given."""
+    return config if config.rule.name == GIVEN_RULE else config.with_rule(config.rule.name, **own_values(rule_of(config)))
+
+
 def participation_of(config: Config, rule: Rule) -> float:
     """The probability to take part in a round; a client that sends nothing takes part in all."""
     return config.participation if rule.uploads else 1.0

@@ -54,10 +54,10 @@ class Contributions:
         """Those that a table shows, each with a word for it: all, or the smallest, median, largest and noisiest."""
         if len(self.clients) <= MOST_SHOWN:
             return {each.client: each for each in self.clients}
-        by_signal = {(each.signal, place): each for place, each in enumerate(self.clients)}
+        by_size = {(each.records or each.signal, place): each for place, each in enumerate(self.clients)}
         noisiest = max(self.clients, key=lambda each: each.noise)
-        chosen = {"smallest": by_signal[min(by_signal)], "median": by_signal[median_low(by_signal)]}
-        chosen |= {"largest": by_signal[max(by_signal)], "noisiest": noisiest}
+        chosen = {"smallest": by_size[min(by_size)], "median": by_size[median_low(by_size)]}
+        chosen |= {"largest": by_size[max(by_size)], "noisiest": noisiest}
         return {f"{each.client} ({word})": each for word, each in chosen.items()}
 
     @cached_property

@@ -35,7 +35,7 @@ def account(
     data: DataFolder = None,
     as_json: Json = False,
 ) -> None:
-    """State the guarantee of a plan, or of a config's run for every client, before anything is trained."""
+    """State the guarantee of a plan or a config, without training."""
     options = {
         "records": records,
         "batch": batch,

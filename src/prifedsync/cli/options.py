@@ -24,7 +24,7 @@ NeighboursOption = Annotated[
     str | None,
     typer.Option(
         click_type=click.Choice(["replace", "add-remove"]),
-        help="Adjacency: one record replaced, or one added or removed; default: replace.",
+        help="One record replaced (default), or one added or removed.",
     ),
 ]
 Delta = Annotated[float | None, typer.Option(help="The δ at which ε is stated; default: 1e-5.")]

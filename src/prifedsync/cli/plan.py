@@ -53,7 +53,7 @@ def plan(
     data: DataFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Find what each client needs to meet a target, who cannot, and what each adds to the mean."""
+    """Find what each client needs to meet a target, and who cannot."""
     targets = {"target_epsilon": target_epsilon, "target_mu": target_mu, "target_advantage": target_advantage}
     free = {"batch": batch, "noise_multiplier": noise_multiplier, "rounds": rounds}
     fixed = {"local_steps": local_steps, "participation": participation, "sampling": sampling, "neighbours": neighbours}

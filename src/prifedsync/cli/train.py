@@ -27,12 +27,14 @@ def train(
     out: Annotated[Path | None, typer.Option(help="New folder for the run; default: runs/NAME-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder of an interrupted run to go on with.")] = None,
     device: Device = None,
-    show_config: Annotated[bool, typer.Option("--show-config", help="Print every field, explained, and exit.")] = False,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print what this config gets, explained, and exit.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the run folder and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model privately, and say what it cost."""
-    from ..config import load, to_toml
+    from ..config import load
 
     if resume is not None:
         if source is not None or overrides or data is not None or out is not None or device is not None or show_config:
@@ -41,7 +43,9 @@ def train(
         return
     config = load(source, overrides or (), data, device)
     if show_config:
-        print(to_toml(config, documented=True), end="")
+        from .showing import as_it_runs
+
+        print(as_it_runs(config), end="")
         return
     _train(config, out or _run_folder(source), quiet, as_json)
 

@@ -13,7 +13,7 @@ from ..data import Description, Task
 from ..events import Watch, Working
 from ..local import CLIP_MARGIN, Job
 from ..planning import UNCALIBRATED, contributions_of, jobs_of, target_of
-from ..record import NO_GUARANTEE, Guarantees
+from ..record import Guarantees
 from ..values import BadValue
 from .prepare import prepare
 
@@ -50,7 +50,8 @@ def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
     loud = config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if target else config
     jobs = _jobs(loud)
     if not all(job.plan for job in jobs):
-        raise BadValue("config", config.privacy.mechanism, f"gives {NO_GUARANTEE}", "set [privacy], or a rule that uploads")
+        remedy = "set a mechanism that adds noise, and a rule that sends or publishes something"
+        raise BadValue("privacy.mechanism", config.privacy.mechanism, "leaves no guarantee to state", remedy)
     guarantees = Guarantees(config.privacy.delta, len(jobs))
     calibrator = Calibrator(target) if target else None
     planned = []

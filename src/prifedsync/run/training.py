@@ -33,6 +33,7 @@ from .loop import rounds_of
 from .prepare import GIVEN, Prepared, prepare
 from .recording import device_name, guarantees_of, record_of, statement_of, versions, write_models
 from .result import Result
+from .threads import set_threads, threads_restored
 from .watching import watching
 
 
@@ -210,12 +211,13 @@ def trace(
     It ends after the round of which `until` says so, and goes on from the folder's last checkpoint. Ending a run by its
     scores is ending it by the data: a guarantee is about the rounds that were planned, never about those that were taken.
     """
-    with claimed(Path(folder), new=False) as folder:
+    with claimed(Path(folder), new=False) as folder, threads_restored():
         if (folder / RECORD).is_file():
             raise BadValue("folder", folder, "holds a finished run", "name another")
         # a checkpoint of other plans or records is refused when it is loaded
         prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
         _write_config(folder, prepared.config)
+        set_threads(prepared)
         rounds_of(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = device_name(prepared.net.device)
@@ -228,8 +230,14 @@ def _write_config(folder: Path, config: Config) -> None:
 
 
 def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
+    with threads_restored():
+        return _trained(config, given, folder, watch)
+
+
+def _trained(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
     started = time.perf_counter()
     prepared = prepare(config, watch=watch, **given.for_prepare)
+    set_threads(prepared)
     config = prepared.config
     if folder:
         _write_config(folder, config)
