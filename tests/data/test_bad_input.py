@@ -204,6 +204,15 @@ def test_files_that_are_not_npz(tmp_path):
         assert refusal(config).startswith("file = a.npz cannot be read")
 
 
+def test_the_same_arrays_under_two_names(tmp_path):
+    config = DataConfig(source="npz", path=str(tmp_path), classes=2)
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    np.savez_compressed(tmp_path / "b.npz", y=Y, x=np.asfortranarray(X), x_test=X + 1, y_test=Y)
+    assert refusal(config).startswith("client 'b', file = b.npz holds the same records as a.npz")
+    np.savez(tmp_path / "b.npz", x=X, y=1 - Y)
+    assert len(load(config, 0).clients) == 2
+
+
 def test_one_npz_for_all(tmp_path):
     file = tmp_path / "all.npz"
     np.savez(file, x=X, y=Y, client=np.array([0.5, 1.5]))

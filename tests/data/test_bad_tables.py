@@ -57,7 +57,7 @@ TABLES = [
     ("age,gender,ill\n50,f,0\n", {}, "client 'b', columns of b.csv = without 'sex', with 'gender' must be the same as in a.csv; give all files the same columns, or list the features in data.columns"),
     ("age,age,ill\n50,f,0\n", {}, "b.csv line 1, column = 'age' is the name of two columns; rename one of them"),
     ('age,sex,ill\n50,f,0\n51,"f,0\n52,f,0\n', {}, "file = b.csv cannot be read: the row that begins in line 3: unexpected end of data; check the quotes in this row"),
-    ("ill,sex,age\r\n1,m,60.0\r\n0, f ,50\r\n", {}, "client 'b', file = b.csv holds the same rows as a.csv: each record would leak through both clients; take one of the two files away"),
+    ("ill,sex,age\r\n1,m,60.0\r\n0, f ,50\r\n", {}, "client 'b', file = b.csv holds the same records as a.csv: each record would leak through both clients; take one of the two files away"),
     ("age,sex,ill\n50,f,0\n".encode("utf-16"), {}, 'file = b.csv cannot be read: it is UTF-16 text; save the table as "CSV UTF-8"'),
     ("age,sex,ill\n50,f,0\n".encode("utf-16-le"), {}, 'file = b.csv cannot be read: line 1 holds a NUL byte, as binary files and UTF-16 text do; save the table as "CSV UTF-8"'),
     ("age,sex,ill\n50,f,0\n50,Zürich,0\n".encode("latin-1"), {}, 'file = b.csv cannot be read: line 3 is not UTF-8 text; save the table as "CSV UTF-8"'),
@@ -179,7 +179,7 @@ def test_cells_in_quotes_may_hold_line_breaks_and_separators(tmp_path):
 
 def test_the_same_rows_under_two_names_are_found_in_any_form(tmp_path):
     written(tmp_path, a=GOOD, b=OTHER, c='\ufeff"ill","age","sex"\r\n1,60.0,m\r\n\r\n0,50,f')
-    assert "client 'c', file = c.csv holds the same rows as a.csv" in refusal(tmp_path)
+    assert "client 'c', file = c.csv holds the same records as a.csv" in refusal(tmp_path)
     written(tmp_path, c=GOOD + "60.0,m,1\n")  # a record more
     assert len(loaded(tmp_path).clients) == 3
 

@@ -53,6 +53,23 @@ def test_each_row_is_answered_or_refused_by_itself():
         encoded.checked()
 
 
+def test_values_of_a_frame_are_named_as_they_are_printed():
+    frame = {"age": [math.inf, np.str_("old"), -(10**400), 1e300], "sex": ["f"] * 4, "ward": np.array([1, 1, 1, 2.5])}
+    encoded = ENCODING.encode(frame)
+    said = [str(refusal).partition(";")[0] for refusal in encoded.refusals.values()]
+    assert said[:2] == ["row 1, column 'age' = inf must be finite", "row 2, column 'age' = 'old' must be a number"]
+    assert said[2].endswith("… must be finite")
+    assert encoded.x[3].tolist() == [1, 0, 0, 1, 0, 1, 0]
+    assert np.array_equal(encoded.outside[:, 1], [math.nan, math.nan, math.nan, 1], equal_nan=True)
+
+
+def test_a_range_that_is_none_is_refused_in_json_too():
+    said = ENCODING.as_json()
+    said["columns"][1]["range"] = [3, 3]
+    with pytest.raises(BadValue, match="must be two finite numbers"):
+        Encoding.from_json(said)
+
+
 def test_a_row_does_not_depend_on_the_others():
     alone = {name: cells[:1] for name, cells in ROWS.items()}
     assert np.array_equal(ENCODING.encode(alone).x[0], ENCODING.encode(ROWS).x[0])
@@ -73,7 +90,9 @@ def test_json_makes_the_same_encoding_again():
         ),
     ):
         assert Encoding.from_json(json.loads(json.dumps(encoding.as_json(), allow_nan=False))) == encoding
-    for broken in ({}, {**ENCODING.as_json(), "columns": [{"name": "age"}]}, {**ENCODING.as_json(), "label": None}):
+    whole = ENCODING.as_json()
+    short = {"name": "age", "range": [1], "missing": None}
+    for broken in ({}, {**whole, "columns": [{"name": "age"}]}, {**whole, "columns": [short]}, {**whole, "label": None}):
         with pytest.raises(BadValue, match="must be written by Encoding"):
             Encoding.from_json(broken)
 

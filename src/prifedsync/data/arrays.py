@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import zipfile
 import zlib
@@ -16,7 +17,7 @@ from ..values import BadValue
 from . import labels
 from .array_encoding import ArrayEncoding
 from .federation import Client, Federation, Records, Task, paired
-from .folder import files, unreadable
+from .folder import files, refuse_duplicates, unreadable
 from .partition import divided, federated, held_out, subset
 from .scale import EVERY, key
 
@@ -37,6 +38,7 @@ def _from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
     if isinstance(paths, Path):
         return _one_file(config, task, paths, seed)
     clients = []
+    digests = {}
     for name, path in paths.items():
         held = read(path)
         who = f"client {name!r}, {path.name}"
@@ -44,7 +46,18 @@ def _from_npz(config: DataConfig, task: Task, seed: int) -> Federation:
         if "x_test" in held or "y_test" in held:
             parts += [_array(held, part, who) for part in ("x_test", "y_test")]
         clients.append(client(config, task, name, parts, seed, who))
+        digests[name] = (path.name, _digest(parts[:2]))
+    refuse_duplicates(digests)
     return Federation(tuple(clients), task)
+
+
+def _digest(parts: list[np.ndarray]) -> bytes:
+    """The same for arrays with the same values, whatever their order in memory."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part.dtype.str} {part.shape}".encode())
+        digest.update(part.tobytes())
+    return digest.digest()
 
 
 def client(config: DataConfig, task: Task, name: str, parts: list[np.ndarray], seed: int, who: str) -> Client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,16 @@ from .federation import Task
 from .labels import Label
 from .near import meant
 from .scale import constant_of, key, range_of, scaled
-from .text import Cell, as_number, category, is_missing
+from .text import Cell, as_number, category, is_missing, shown
 
 if TYPE_CHECKING:
     from ..config import DataConfig
 
 MOST_NAMED = 8  # columns or values that a message lists
 
+# The inputs of a column [rows, inputs], and where its values lie [rows]: −1 below the public range, 1 above it, 0 inside;
+# NaN where a value is missing or refused, and in a column without a range.
+Inputs = tuple[np.ndarray, np.ndarray]
 Refuse = Callable[[int, object, str, str], None]  # row, value, rule, remedy
 Place = Callable[[int, str], str]  # where the value of a row in a column is, in words
 
@@ -34,40 +38,37 @@ class Ranged:
     span: tuple[float, float]
     missing: float | None = None  # the constant for missing values; without one they are refused
 
+    def __post_init__(self) -> None:
+        range_of({self.name: self.span}, self.name)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def encode(self, cells: Sequence[Cell], decimal: str, refuse: Refuse) -> np.ndarray:
-        """The values in their own unit, [n, 1]; NaN where one is refused."""
+    def encode(self, cells: Sequence[Cell], decimal: str, refuse: Refuse) -> Inputs:
+        """The scaled values; NaN where one is refused."""
         values = np.full(len(cells), np.nan)
+        missing = []
         for i, cell in enumerate(cells):
-            if is_missing(cell):
-                if self.missing is None:
-                    remedy = f"fill it in, or set {key('missing', self.name)} to a constant that replaces it"
-                    refuse(i, repr(cell), "is a missing value", remedy)
-                else:
-                    values[i] = self.missing
-                continue
             value = as_number(cell, decimal)
-            if value is None:
-                refuse(i, repr(cell), *not_a_number(cell, self.name, decimal))
-            elif not np.isfinite(value):
-                refuse(i, cell, "must be finite", "correct it, or leave the cell empty for a missing value")
-            else:
+            if value is not None and math.isfinite(value):
                 values[i] = value
-        return values[:, None]
-
-    def scaled(self, values: np.ndarray) -> np.ndarray:
-        """The inputs of the model."""
-        with np.errstate(over="ignore"):  # what overflows is clamped
-            return scaled(values, self.span)
-
-    def outside(self, cells: Sequence[Cell], values: np.ndarray) -> np.ndarray:
-        """−1 for values below the range, 1 above it, 0 inside; NaN for missing values."""
+            elif is_missing(cell):
+                missing.append(i)
+            elif value is None:
+                refuse(i, shown(cell), *not_a_number(cell, self.name, decimal))
+            else:
+                refuse(i, cell, "must be finite", "correct it, or leave the cell empty for a missing value")
         low, high = self.span
-        sides = np.sign(values - np.clip(values, low, high))
-        return np.where([is_missing(cell) for cell in cells], np.nan, sides)
+        outside = np.where(np.isnan(values), np.nan, 1.0 * (values > high) - (values < low))
+        if self.missing is None:
+            remedy = f"fill it in, or set {key('missing', self.name)} to a constant that replaces it"
+            for i in missing:
+                refuse(i, shown(cells[i]), "is a missing value", remedy)
+        else:
+            values[missing] = self.missing
+        with np.errstate(over="ignore"):  # what overflows is clamped
+            return scaled(values, self.span)[:, None], outside
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "range": list(self.span), "missing": self.missing}
@@ -96,8 +97,8 @@ class Listed:
     def inputs(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={value}" for value in self.values)
 
-    def encode(self, cells: Sequence[Cell], decimal: str, refuse: Refuse) -> np.ndarray:
-        """One column of zeros and ones for each listed value, [n, values]; NaN where a value is refused."""
+    def encode(self, cells: Sequence[Cell], decimal: str, refuse: Refuse) -> Inputs:
+        """Zeros and ones; NaN where a value is refused."""
         position = {category(value): at for at, value in enumerate(self.values)}
         stand_in = None if self.missing is None else position[category(self.missing)]
         encoded = np.zeros((len(cells), len(self.values)))
@@ -105,12 +106,12 @@ class Listed:
             at = position.get(category(cell, decimal))  # a listed value is never missing, not even "NA"
             if at is None and is_missing(cell):
                 at = stand_in
-            if at is not None:
+            if at is None:
+                encoded[i] = np.nan
+                refuse(i, shown(cell), *self._unlisted(cell))
+            else:
                 encoded[i, at] = 1
-                continue
-            encoded[i] = np.nan
-            refuse(i, repr(cell), *self._unlisted(cell))
-        return encoded
+        return encoded, np.full(len(cells), np.nan)
 
     def _unlisted(self, cell: Cell) -> Cure:
         listed = key("categories", self.name)
@@ -118,13 +119,9 @@ class Listed:
             remedy = f"fill it in, or add a value for it to {listed} and name it in {key('missing', self.name)}"
             return "is a missing value", remedy
         near = meant(str(cell), self.values)
-        shown = f"{', '.join(self.values[:MOST_NAMED])}{', …' if len(self.values) > MOST_NAMED else ''}"
-        remedy = f"{f'write {near!r}' if near else 'correct it'}, or add {cell!r} to the list"
-        return f"must be one of {listed} = {shown}", remedy
-
-    def scaled(self, values: np.ndarray) -> np.ndarray:
-        """The inputs of the model: zeros and ones as they are."""
-        return values
+        more = ", …" if len(self.values) > MOST_NAMED else ""
+        rule = f"must be one of {listed} = {', '.join(self.values[:MOST_NAMED])}{more}"
+        return rule, f"{f'write {near!r}' if near else 'correct it'}, or add {shown(cell)} to the list"
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "categories": list(self.values), "missing": self.missing}
@@ -139,7 +136,7 @@ class Encoded:
 
     x: np.ndarray  # float32 [rows, inputs]; NaN where a value is refused
     refusals: Mapping[int, BadValue]  # row → reason, in the order of the rows
-    outside: np.ndarray  # [rows, columns]: −1 below the column's range, 1 above it, 0 inside; NaN if missing or without one
+    outside: np.ndarray  # [rows, columns]: where each value lies, as in `Inputs`
 
     def checked(self) -> np.ndarray:
         """The inputs of all rows. Raises the first refusal if there is one."""
@@ -192,7 +189,7 @@ class Encoding:
         rows = len(table[self.names[0]])
         refusals: dict[int, BadValue] = {}
         inputs = []
-        outside = np.full((rows, len(self.columns)), np.nan)
+        outside = np.empty((rows, len(self.columns)))
         for at, column in enumerate(self.columns):
             cells = table[column.name]
             if len(cells) != rows:
@@ -202,10 +199,8 @@ class Encoding:
             def refuse(i: int, value: object, rule: str, remedy: str, name: str = column.name) -> None:
                 refusals.setdefault(i, BadValue(where(i, name), value, rule, remedy))
 
-            values = column.encode(cells, self.decimal, refuse)
-            inputs.append(column.scaled(values))
-            if isinstance(column, Ranged):
-                outside[:, at] = column.outside(cells, values[:, 0])
+            each, outside[:, at] = column.encode(cells, self.decimal, refuse)
+            inputs.append(each)
         x = np.concatenate(inputs, axis=1).astype(np.float32)
         return Encoded(x, dict(sorted(refusals.items())), outside)
 
@@ -213,8 +208,9 @@ class Encoding:
         """Refuse a table without one of the columns. Other columns may be there; they are not read."""
         for name in self.names:
             if name not in header:
-                rule = f"must include {name!r}"
-                raise BadValue("columns", ", ".join(map(repr, header)), rule, "add the column, or rename it")
+                near = meant(name, [other for other in header if other not in self.names])
+                remedy = f"rename {near!r} to {name!r}" if near else "add the column"
+                raise BadValue("columns", ", ".join(map(repr, header)), f"must include {name!r}", remedy)
 
     def encode_labels(self, cells: Sequence[Cell], place: Place | None = None) -> Tensor:
         """The labels of rows. The first that the label's rules do not take is refused."""
@@ -238,7 +234,9 @@ class Encoding:
                 said["separator"],
                 said["decimal"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except BadValue:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             rule = f"must be written by Encoding.as_json: {type(error).__name__} {error}"
             raise BadValue("encoding", said, rule, "take the file of the run as it was written") from None
 
@@ -265,7 +263,6 @@ def _span(said: Sequence[float]) -> tuple[float, float]:
 
 
 def _no_rule(names: Sequence[str]) -> BadValue:
-    shown = ", ".join(map(repr, names))
     more = ", …" if len(names) > MOST_NAMED else ""
     ranges = ", ".join(f"{_bare(name)} = [LOWEST, HIGHEST]" for name in names[:MOST_NAMED])
     rule = "must each have a public rule: without one, a value has no bound and no scale"
@@ -273,7 +270,7 @@ def _no_rule(names: Sequence[str]) -> BadValue:
         f"add ranges = {{ {ranges}{more} }} to [data], list the values of a text column in data.categories, "
         "or leave columns out with data.columns"
     )
-    return BadValue("feature columns", shown, rule, remedy)
+    return BadValue("feature columns", ", ".join(map(repr, names)), rule, remedy)
 
 
 def _bare(name: str) -> str:

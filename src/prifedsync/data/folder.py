@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,16 @@ def _by_client(files: list[Path]) -> dict[str, Path]:
             raise BadValue("client name", repr(file.stem), rule, "rename one of them")
         clients[file.stem] = file
     return clients
+
+
+def refuse_duplicates(files: Mapping[str, tuple[str, bytes]]) -> None:
+    """Refuse two files with the same records. `files` is client → the file's name and a digest of its records."""
+    seen: dict[bytes, str] = {}
+    for client, (name, digest) in files.items():
+        if digest in seen:
+            rule = f"holds the same records as {seen[digest]}: each record would leak through both clients"
+            raise BadValue(f"client {client!r}, file", name, rule, "take one of the two files away")
+        seen[digest] = name
 
 
 def unreadable(path: Path, why: str, remedy: str = "") -> BadValue:

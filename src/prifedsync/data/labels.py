@@ -14,7 +14,7 @@ from ..values import BadValue
 from .cures import Cure, badly_written
 from .federation import Task
 from .scale import range_of, scaled, unscaled
-from .text import Cell, as_number, category, is_missing
+from .text import Cell, as_number, category, is_missing, shown
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -126,10 +126,10 @@ class Label:
         for i, text in enumerate(texts):
             if is_missing(text):
                 remedy = "add the label, or leave the record out"
-                raise BadValue(place(i), repr(text), "is a missing label", remedy)
+                raise BadValue(place(i), shown(text), "is a missing label", remedy)
             parsed = as_number(text, decimal)
             if parsed is None:
-                raise BadValue(place(i), repr(text), *self._not_a_number(text, decimal))
+                raise BadValue(place(i), shown(text), *self._not_a_number(text, decimal))
             values[i] = parsed
         return self.from_numbers(values, place)
 
@@ -145,7 +145,7 @@ class Label:
             at = found.index(None)
             rule = f"must be one of data.label_values = {', '.join(self.values)}"
             remedy = "correct the label, or add it to the list"
-            raise BadValue(place(at), repr(texts[at]), rule, remedy)
+            raise BadValue(place(at), shown(texts[at]), rule, remedy)
         return torch.tensor(found, dtype=self.task.label_dtype)
 
     def from_numbers(self, values: np.ndarray, place: Place) -> Tensor:

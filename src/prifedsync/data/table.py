@@ -15,7 +15,7 @@ import torch
 from ..values import BadValue
 from .encoding import Encoding
 from .federation import Federation, Records, Task
-from .folder import files
+from .folder import files, refuse_duplicates
 from .near import meant
 from .notes import cut_values
 from .partition import divided, federated, subset
@@ -39,7 +39,7 @@ def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
     features = columns(config, first, task)
     for name, sheet in sheets.items():
         _check_alike(config, name, sheet, first, features)
-    _check_duplicates(sheets)
+    refuse_duplicates({name: (sheet.path.name, _digest(sheet)) for name, sheet in sheets.items()})
     encoding = Encoding.of(config, features, task)
     clients = {}
     notes = {}
@@ -105,17 +105,8 @@ def _check_alike(config: DataConfig, client: str, sheet: Sheet, first: Sheet, fe
     raise BadValue(f"client {client!r}, columns of {sheet.path.name}", differences, rule, remedy)
 
 
-def _check_duplicates(sheets: Mapping[str, Sheet]) -> None:
-    """Refuse two files with the same rows, in whatever order: their records would leak through both clients."""
-    seen: dict[bytes, Sheet] = {}
-    for name, sheet in sheets.items():
-        other = seen.setdefault(_digest(sheet), sheet)
-        if other is not sheet:
-            rule = f"holds the same rows as {other.path.name}: each record would leak through both clients"
-            raise BadValue(f"client {name!r}, file", sheet.path.name, rule, "take one of the two files away")
-
-
 def _digest(sheet: Sheet) -> bytes:
+    """The same for files with the same rows, whatever the order of rows and columns."""
     order = sorted(range(len(sheet.header)), key=sheet.header.__getitem__)
     rows = sorted([row[at] for at in order] for row in sheet.rows)
     header = [sheet.header[at] for at in order]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from numbers import Real
-
-import numpy as np
 
 MISSING = {"", "na", "nan", "null", "?", "<na>"}  # upper case counts as lower case
 
@@ -17,6 +16,11 @@ Category = Decimal | str  # what two cells have in common if they are the same c
 PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
+def shown(cell: Cell) -> str:
+    """The cell in a message: a text in quotes, and everything else as it is printed."""
+    return repr(str(cell)) if isinstance(cell, str) else str(cell)
+
+
 def is_missing(cell: Cell) -> bool:
     """Whether the cell stands for a missing value."""
     return cell is None or str(cell).strip().casefold() in MISSING
@@ -24,8 +28,11 @@ def is_missing(cell: Cell) -> bool:
 
 def as_number(cell: Cell, decimal: str = ".") -> float | None:
     """The number that the cell holds or spells, perhaps infinite or NaN; None if it is not a number."""
-    if isinstance(cell, Real) and not isinstance(cell, (bool, np.bool_)):
-        return float(cell)
+    if not isinstance(cell, str) and isinstance(cell, Real) and not isinstance(cell, bool):  # in this order for speed
+        try:
+            return float(cell)
+        except OverflowError:  # of a whole number
+            return math.inf
     text = str(cell).strip()
     if "_" in text or (decimal != "." and "." in text):
         return None  # Python would read the text 1_000 as a number; and 1.234 may be a thousand where decimals have commas
