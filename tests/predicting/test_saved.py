@@ -104,6 +104,8 @@ def test_an_answer_that_is_not_a_number_is_refused(folder):
     assert list(answers.refused) == [0]
     assert "not a finite number" in str(answers.refused[0])
     assert answers.predictions == [None, "yes"]
+    assert np.isnan(answers.probabilities[0]).all()
+    assert answers.probabilities[1, 1] == pytest.approx(1 / (1 + math.exp(-0.25)))  # 3e38·0 + 0.25
 
 
 def test_a_file_is_read_as_in_training_and_named_by_its_lines(folder, tmp_path):
