@@ -12,7 +12,7 @@ from prifedsync import cli
 from prifedsync.accounting import PrivacyPlan
 from prifedsync.config import from_mapping, load
 from prifedsync.events import Planned, Working
-from prifedsync.planning import settled
+from prifedsync.planning import with_rule_defaults
 from prifedsync.run import forecast
 from prifedsync.run.threads import SMALL, is_small
 from prifedsync.values import BadValue
@@ -95,13 +95,16 @@ def test_refusals(words, says):
 
 
 def test_sizes_come_from_the_config_where_the_data_are_elsewhere(tmp_path):
-    head = '[data]\nsource = "csv"\npath = "{}"\nclasses = 2\n[privacy]\ntarget.mu = 1.0\n'
+    numbers = 'rounds = 30\nlocal.learning_rate = 1.0\nlocal.batch = "full"\n'
+    head = numbers + '[data]\nsource = "csv"\npath = "{}"\nclasses = 2\n[privacy]\nclip_norm = 1.0\ntarget.mu = 1.0\n'
     text = head + "[clients.a]\nrecords = 40\n[clients.b]\n{}\n"
     file = tmp_path / "far.toml"
     file.write_text(text.format(tmp_path / "not-here", "records = 60"))
     said = forecast(load(file))
     assert [(answer.client, answer.records) for answer in said.answers] == [("a", 40), ("b", 60)]
     assert 0.999 <= said.statement().mu.upper <= 1.0
+    with pytest.raises(BadValue, match="rounds = auto is chosen where the data can be read, and here it cannot; give"):
+        forecast(load(file, ["rounds=auto"]))
     file.write_text(text.format(tmp_path / "not-here", "batch = 5"))  # one number is missing
     with pytest.raises(BadValue, match="not-here"):
         forecast(load(file))
@@ -244,11 +247,11 @@ def test_show_config_is_what_this_config_gets(tmp_path):
     assert done.exit_code == 0, done.output
     shown = tomllib.loads(out)
     assert (shown["rule"]["share"], shown["rule"]["share_rate"], shown["rule"]["publish"]) == (0.25, 0.1, False)
-    assert shown["compare"] == ["alone", "non-private"]
+    assert shown["compare"] == ["alone", "alone-private", "non-private"]
     assert shown["privacy"]["randomness"] == "seeded"
     assert shown["merge"] == "records"
     (tmp_path / "again.toml").write_text(out)
-    assert load(tmp_path / "again.toml") == settled(load(file))
+    assert load(tmp_path / "again.toml") == with_rule_defaults(load(file))
     plans = forecast(load(file)).answers
     for answer in plans:
         assert f"{answer.client}: records = {answer.records}, batch = {answer.plan.mechanism.batch}" in out

@@ -195,7 +195,7 @@ def test_little_but_noise_is_said_before_training():
         {"rule.name": "ditto", "rule.publish": True},
         {"model.name": "mlp", "model.hidden": [8]},
         {"privacy.noise_multiplier": 20.0},
-        {"data.task": "regression", "metric": "rmse"},
+        {"data.task": "regression", "metrics": ["rmse"]},
     ],
     ids=str,
 )
@@ -249,7 +249,7 @@ def test_a_resumed_run_keeps_its_numbers(tmp_path):
 
 
 def test_nothing_is_planned_before_settings_are_chosen():
-    with pytest.raises(BadValue, match=r"^rounds = auto is not a number yet"):
+    with pytest.raises(BadValue, match=r"^rounds = auto is chosen where the data can be read"):
         jobs_of(config_of(), FOUR, lambda steps, neighbours: 0.0)
 
 

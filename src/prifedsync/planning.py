@@ -74,7 +74,7 @@ def _given(rule: Rule | type[Rule], own: Mapping[str, Any]) -> Rule:
     return made(kind, own if isinstance(rule, type) else own_values(rule), "rule", rule)
 
 
-def settled(config: Config) -> Config:
+def with_rule_defaults(config: Config) -> Config:
     """The config as it will run: the rule's own fields have their defaults where none are given."""
     return config if config.rule.name == GIVEN_RULE else config.with_rule(config.rule.name, **own_values(rule_of(config)))
 
@@ -145,7 +145,7 @@ def check_numbers(config: Config) -> None:
     """Nothing is planned with a setting that is still to be chosen."""
     for name in AUTOMATIC:
         if value_of(config, name) == AUTO:
-            raise BadValue(name, AUTO, "is not a number yet", "give a number here")
+            raise BadValue(name, AUTO, "is chosen where the data can be read, and here it cannot", "give a number")
 
 
 def _updates(config: Config, given: Update | None) -> dict[str, Update]:

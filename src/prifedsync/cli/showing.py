@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..accounting.planning import ClientAnswer
 from ..config import EMBEDDED, Config, to_toml
-from ..planning import settled
+from ..events import Event, Note
+from ..planning import with_rule_defaults
 from ..values import BadValue
 
 MOST_SHOWN = 20  # clients
@@ -15,22 +14,31 @@ HERE = (*EMBEDDED, "csv", "npz")  # sources whose data are read; others might ha
 
 def as_it_runs(config: Config) -> str:
     """A TOML file that reads back as the config of the run. What follows from the data stands in comments."""
-    return to_toml(settled(config), documented=True) + "\n".join(["", *_comments(config), ""])
+    config, comments = _with_data(config)
+    return to_toml(with_rule_defaults(config), documented=True) + "\n".join(["", *comments, ""])
 
 
-def _comments(config: Config) -> Iterable[str]:
+def _with_data(config: Config) -> tuple[Config, list[str]]:
+    """The config with the numbers that are chosen for its data, and what each client gets."""
     from ..run import forecast
 
     if config.data.source not in HERE:
-        return ["# What each client gets depends on the data: prifedsync plan prints it."]
+        return config, ["# What each client gets depends on the data: prifedsync plan prints it."]
+    reasons: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Note):
+            reasons.append(f"#   {'warning: ' * event.warning}{event.text}")
+
     try:
-        answers = forecast(config).answers
+        found = forecast(config, note)
     except BadValue as reason:
-        return [f"# What each client gets is not known: {reason}"]
-    lines = ["# What each client gets, chosen from public numbers:"]
-    lines += [f"#   {_line(answer)}" for answer in answers[:MOST_SHOWN]]
-    more = len(answers) - MOST_SHOWN
-    return lines + ([f"#   and {more} more; prifedsync plan prints all"] if more > 0 else [])
+        return config, [f"# What each client gets is not known: {reason}"]
+    lines = ["# Settings that were chosen from public numbers:", *reasons] if reasons else []
+    lines += ["# What each client gets, chosen from public numbers:"]
+    lines += [f"#   {_line(answer)}" for answer in found.answers[:MOST_SHOWN]]
+    more = len(found.answers) - MOST_SHOWN
+    return found.config, lines + ([f"#   and {more} more; prifedsync plan prints all"] if more > 0 else [])
 
 
 def _line(answer: ClientAnswer) -> str:

@@ -15,7 +15,7 @@ from ..local import CLIP_MARGIN, Job
 from ..planning import UNCALIBRATED, contributions_of, jobs_of, target_of
 from ..record import Guarantees
 from ..values import BadValue
-from .prepare import prepare
+from .prepare import inspected
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class Forecast:
 
 def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
     """Plan every client of the config's data. Nothing is trained, and no random number is drawn."""
+    config, jobs = _uncalibrated(config, watch)
     target = target_of(config)
-    loud = config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if target else config
-    jobs = _jobs(loud)
     if not all(job.plan for job in jobs):
         remedy = "set a mechanism that adds noise, and a rule that sends or publishes something"
         raise BadValue("privacy.mechanism", config.privacy.mechanism, "leaves no guarantee to state", remedy)
@@ -79,11 +78,18 @@ def _records(job: Job) -> int | None:
     return job.plan.mechanism.records
 
 
-def _jobs(config: Config) -> list[Job]:
-    """From the data; where it is not here, from the numbers of records in [clients]."""
+def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, list[Job]]:
+    """The config with numbers where it says "auto", and jobs whose noise is still to be found where there is a target.
+
+    Numbers of records come from the data. Where it is not here, they come from [clients]."""
     sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
     missing = config.data.path != "" and not Path(config.data.path).exists()
     if missing and sizes and len(sizes) == len(config.clients):
         described = Description(sizes, (1,), Task("regression", 0))
-        return jobs_of(config, described, lambda steps, neighbours: CLIP_MARGIN)
-    return list(prepare(config).jobs)
+        return config, jobs_of(_loud(config), described, lambda steps, neighbours: CLIP_MARGIN)
+    found = inspected(config, watch=watch)
+    return found.config, jobs_of(_loud(found.config), found.description, found.net.margin_for, rule=found.rule)
+
+
+def _loud(config: Config) -> Config:
+    return config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if target_of(config) else config

@@ -192,6 +192,32 @@ def prepare(
     layer_rules: LayerRules | None = None,
 ) -> Prepared:
     """Load, check and plan; refuses bad input before anything is trained. A `Description` needs no records."""
+    found = inspected(
+        config, clients, model, watch, rule=rule, optimiser=optimiser, metrics=metrics, layer_rules=layer_rules
+    )
+    total = len(found.description.sizes)
+
+    def told(done: int) -> None:
+        watch(Working("planning clients", done, total))
+
+    jobs = jobs_of(found.config, found.description, found.net.margin_for, told, found.rule, found.optimiser)
+    for job in jobs:
+        job.check_spread(found.net.arithmetic)
+    return replace(found, jobs=tuple(jobs))
+
+
+def inspected(
+    config: Config,
+    clients: Given | None = None,
+    model: nn.Module | None = None,
+    watch: Watch = lambda event: None,
+    *,
+    rule: Rule | type[Rule] | None = None,
+    optimiser: Update | type[Update] | None = None,
+    metrics: Sequence[Metric | Callable[..., Any]] = (),
+    layer_rules: LayerRules | None = None,
+) -> Prepared:
+    """All that `prepare` does but planning: no client has a job yet."""
     if rule is not None and config.rule.name != GIVEN_RULE:
         config = with_given_rule(config, rule)
     rule = rule_of(config, rule)
@@ -226,15 +252,7 @@ def prepare(
         watch(Note(text))
     for text in settings.warnings:
         watch(Note(text, warning=True))
-    total = len(description.sizes)
-
-    def told(done: int) -> None:
-        watch(Working("planning clients", done, total))
-
-    jobs = jobs_of(config, description, net.margin_for, told, rule, update)
-    for job in jobs:
-        job.check_spread(net.arithmetic)
-    prepared = Prepared(config, description, federation, model, net, tuple(jobs), rule, scored_by, settings, update, rules)
+    prepared = Prepared(config, description, federation, model, net, (), rule, scored_by, settings, update, rules)
     if federation and any(metric not in METRICS.values() for metric in scored_by):
         prepared.scorer.each(net.initial())  # a metric that fails is refused now, not after a round
     return prepared
