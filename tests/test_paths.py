@@ -51,6 +51,13 @@ def test_paths_in_a_file_start_at_its_folder(study, monkeypatch):
     assert load(study / "study/own.toml").data.path == str(study / "study/tables")
 
 
+def test_a_source_in_a_file_starts_there_too(study):
+    (study / "study/own.toml").write_text(OWN.replace('"csv"', '"records.py:load"').replace("{nets}", "nets.py"))
+    config = load("study/own.toml")
+    assert config.data.source == "study/records.py:load"
+    assert config.for_the_record()["data"]["source"] == "records.py:load"
+
+
 def test_absolute_paths_stay(study):
     (study / "study/own.toml").write_text(OWN.replace('"tables"', '"/srv/tables"').replace("{nets}", "/srv/nets.py"))
     config = load("study/own.toml")

@@ -39,7 +39,7 @@ TABLES = [
     ("age,sex,ill\n50,f,\n", {}, "client 'b', b.csv line 2, column 'ill' = '' is a missing label; add the label, or leave the record out"),
     ("age,sex,ill\n50,f,yes\n", {}, "client 'b', b.csv line 2, column 'ill' = 'yes' must be a number; correct it, or list the labels as texts in data.label_values"),
     ("age,stay\n50,3 days\n", NUMBER, "client 'b', b.csv line 2, column 'stay' = '3 days' has the unit 'days'; write 3 alone, in the same unit in the whole column"),
-    ('age,sex,ill\n"1\n",f,0\n"2\n\n",f,0\nold,f,1\n', {}, "client 'b', b.csv line 7, column 'age' = 'old' must be a number; list the values of a text column in data.categories.age, or leave it out with data.columns"),
+    ('age,sex,ill\n"1\n",f,0\n"2\n\n",f,0\nold,"f\n",1\n', {}, "client 'b', b.csv line 7, column 'age' = 'old' must be a number; list the values of a text column in data.categories.age, or leave it out with data.columns"),
     ("age,sex,ill\n50,f,0\nage,sex,ill\n", {}, "b.csv line 3 repeats the names of the columns; delete this line: tables were joined with their headers"),
     ("age,sex,ill\n50,f,0\n,,\n", {}, "b.csv line 3 holds no value; delete this line"),
     ("age,sex,ill\n50,f,0,\n", {}, "b.csv line 2, number of values = 4 must be 3, as in the header; remove the separators at the end of the line, or name their columns in the header"),
