@@ -14,7 +14,7 @@ from .array_encoding import ArrayEncoding
 from .encoding import Encoding, Ranged
 from .federation import Federation
 from .labels import Label
-from .scale import constant_of, range_of
+from .scale import constant_of
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -98,7 +98,6 @@ def _check_table(encoding: Encoding) -> None:
     """Refuse rules that no config could have set."""
     for column in encoding.columns:
         if isinstance(column, Ranged):
-            range_of({column.name: column.span}, column.name)
             constant_of({} if column.missing is None else {column.name: column.missing}, column.name)
     if encoding.separator not in SEPARATORS or encoding.decimal not in (".", ","):
         raise BadValue("separator, decimal", (encoding.separator, encoding.decimal), "are not those of a table")
