@@ -117,21 +117,21 @@ def test_uploads_are_weighed_over_those_who_sent():
 def test_equal_weights_give_the_bits_of_the_plain_mean():
     """Whatever they are: 3 records each is not another mean than 1 each."""
     draw = torch.Generator().manual_seed(0)
-    rows = torch.randn(3, 1000, generator=draw)
+    rows = torch.randn(3, 1000, generator=draw, dtype=torch.float64)
     answers = {name: Sent(row, 1) for name, row in zip("abc", rows, strict=True)}
-    plain = Server(torch.zeros(1000)).merged(rows, 1.0)
+    plain = Server(torch.zeros(1000, dtype=torch.float64)).merged(rows, 1.0)
     for weights in ((1.0, 1.0, 1.0), (3.0, 3.0, 3.0)):
         jobs = [job(name, weight=weight) for name, weight in zip("abc", weights, strict=True)]
-        merged = Aggregator(FedAvg(), jobs, torch.zeros(1000)).merge(
-            Server(torch.zeros(1000)), Uploads(answers, Noised(rows)), 1.0
+        merged = Aggregator(FedAvg(), jobs, torch.zeros(1000, dtype=torch.float64)).merge(
+            Server(torch.zeros(1000, dtype=torch.float64)), Uploads(answers, Noised(rows)), 1.0
         )
         assert torch.equal(merged.weights, plain.weights)
     jobs = [job(name, weight=weight) for name, weight in zip("abc", (1.0, 1.0, 2.0), strict=True)]
-    merged = Aggregator(FedAvg(), jobs, torch.zeros(1000)).merge(
-        Server(torch.zeros(1000)), Uploads(answers, Noised(rows)), 1.0
+    merged = Aggregator(FedAvg(), jobs, torch.zeros(1000, dtype=torch.float64)).merge(
+        Server(torch.zeros(1000, dtype=torch.float64)), Uploads(answers, Noised(rows)), 1.0
     )
-    expected = (rows[0].double() + rows[1].double() + 2 * rows[2].double()) / 4
-    torch.testing.assert_close(merged.weights, expected.float())
+    expected = (rows[0] + rows[1] + 2 * rows[2]) / 4
+    torch.testing.assert_close(merged.weights, expected)
 
 
 def test_it_goes_on_from_the_servers_round():
