@@ -137,6 +137,15 @@ def test_private_numbers_of_records_do_not_matter():
         settled(without, FOUR)
 
 
+def test_where_no_number_of_records_is_public_none_is_read():
+    config = config_of(**{
+        "privacy.neighbours": "add-remove", "privacy.mechanism": "output-gaussian", "data.test_fraction": 0.0,
+        "merge": "equal", "local.batch": 10,
+    })  # fmt: skip
+    other = replace(FOUR, sizes={"a": 30, "b": 9000, "c": 10, "d": 77})
+    assert settled(config, FOUR) == settled(config, other)
+
+
 def test_what_is_given_stays_and_the_rest_follows():
     free = settled(config_of(), FOUR).config
     given = settled(config_of(**{"local.learning_rate": free.local.learning_rate / 2}), FOUR).config
@@ -160,7 +169,7 @@ def test_a_clip_that_does_not_clip_leaves_a_stable_rate():
 
 def test_an_optimiser_that_normalises_is_refused():
     with pytest.raises(
-        BadValue, match=r"^local.learning_rate = auto cannot be chosen for the optimiser adam, .*give a numb"
+        BadValue, match=r"^local.learning_rate = auto cannot be chosen for the optimiser adam, .*give a num"
     ):
         settled(config_of(**{"local.optimiser": "adam"}), FOUR)
     assert settled(config_of(**{"local.optimiser": "adam", "local.learning_rate": 0.05}), FOUR).config.rounds == 100

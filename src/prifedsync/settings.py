@@ -172,17 +172,24 @@ class _Chooser:
         stable = (1.0 if self._regression else STABLE) * steps
         if self._open:
             return stable
+        reach = self._output_noise(noise) / noise
+        private = self.config.privacy
+        if private.mechanism != "noisy-steps":  # gradients are not clipped, and the rate must be stable by itself
+            return min(reach / CLIP_SHARE, stable)
+        share = CLIP_SHARE if private.clip_norm == AUTO else private.clip_norm / self.model.gradient
+        return reach / share if share < 1 else min(reach / share, stable)  # nor are they by a clip that is too large
+
+    def _output_noise(self, noise: float) -> float:
+        """The noise that an output carries at the end: what is allowed, or less where the path ends before."""
         furthest = FURTHEST_ERROR if self._regression else FURTHEST
-        reach = min(furthest, _allowed(self.description, self.model) / noise)
-        share = CLIP_SHARE
-        if self.config.privacy.clip_norm != AUTO and self.config.privacy.mechanism == "noisy-steps":
-            share = self.config.privacy.clip_norm / self.model.gradient
-        return reach / share if share < 1 else min(reach / share, stable)  # a clip that does not clip keeps nothing stable
+        return min(_allowed(self.description, self.model), furthest * noise)
 
     def _rate(self, trial: Config, time: float, noise: float) -> _Number:
-        update = _update(self.config, self.optimiser)
-        if not update.proportional:
-            rule = f"cannot be chosen for the optimiser {update.name}, whose steps do not grow with the gradient"
+        update = self._proportional()
+        if update is None:
+            rule = (
+                f"cannot be chosen for the optimiser {trial.local.optimiser}, whose steps need not grow with the gradient"
+            )
             raise BadValue("local.learning_rate", AUTO, rule, "give a number, for adam 0.01 to 0.1, or use sgd")
         pace = sum(_unit(trial, update).pace(taken) for taken in range(trial.rounds))
         rate = time / (self.model.gradient**2 * self._steps * pace * trial.server_rate)
@@ -190,13 +197,17 @@ class _Chooser:
             rate = min(rate, 1 / (trial.rule.strength * self._steps * _unit(trial, update).pace(0)))
         if self._open:
             return _Number(_short(rate), f"the largest that is stable where gradients have norm {self.model.gradient:.3g}")
-        allowed = _allowed(self.description, self.model)
-        reason = f"after all rounds an output carries noise of about {min(allowed, FURTHEST * noise):.2g}"
+        reason = f"after all rounds an output carries noise of about {self._output_noise(noise):.2g}"
         return _Number(_short(rate), f"{reason}; {_why_noise(self.description, self.model, noise)}")
 
+    def _proportional(self) -> Update | None:
+        """The optimiser, if a gradient twice as long makes a step twice as long. One that a config names is not tried."""
+        update = OPTIMISERS.get(self.config.local.optimiser, self.optimiser)
+        return update if update and update.proportional else None
+
     def _rounds_of(self, trial: Config, time: float, found: Mapping[Automatic, _Number]) -> _Number:
-        update = _update(self.config, self.optimiser)
-        if "local.learning_rate" in found or not update.proportional:
+        update = self._proportional()
+        if "local.learning_rate" in found or update is None:
             passes = OPEN_PASSES if self._open else PASSES
             return _Number(trial.rounds, f"{passes} passes over the records; with more rounds each has more noise")
         each = _unit(trial, update).pace(0) * self.config.local.learning_rate * self.model.gradient**2 * self._steps
@@ -275,14 +286,6 @@ def _no_margin(steps: NoisySteps, neighbours: Neighbours) -> float:
 def _trial(rounds: int) -> dict[str, Any]:
     """Numbers to plan with before all are chosen: noise does not depend on the clip norm and the learning rate."""
     return {"rounds": rounds, "local.learning_rate": TINY_RATE, "privacy.clip_norm": 1.0}
-
-
-def _update(config: Config, given: Update | None) -> Update:
-    known = OPTIMISERS.get(config.local.optimiser) or given
-    if known is None:
-        rule = "cannot be chosen for an optimiser of your own that the config names"
-        raise BadValue("local.learning_rate", AUTO, rule, "give a number")
-    return known
 
 
 def _unit(config: Config, update: Update) -> Optimiser:
