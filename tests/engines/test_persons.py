@@ -157,7 +157,7 @@ def random_rows(seed, shape, most):
 @pytest.mark.parametrize("width", [7, 13, 40])
 def test_every_row_is_packed_once_and_no_person_is_split(most, width):
     rows = random_rows(most * width, (3, 2, 23), most)
-    unit, row, valid, slots = packed(rows, width, most)
+    unit, row, valid, groups = packed(rows, width, most)
     assert unit.shape == (3, 2, unit.shape[2], width)
     for k in range(3):
         for c in range(2):
@@ -167,12 +167,12 @@ def test_every_row_is_packed_once_and_no_person_is_split(most, width):
             for piece in range(here.shape[0]):
                 whose = {}
                 for place in range(width):
-                    slot = int(slots[k, c, piece, place])
+                    group = int(groups[k, c, piece, place])
                     if here[piece, place]:
-                        whose.setdefault(slot, set()).add(int(unit[k, c, piece, place]))
+                        whose.setdefault(group, set()).add(int(unit[k, c, piece, place]))
                     else:
-                        assert slot == place
-                        whose.setdefault(slot, set()).add("padding")
+                        assert group == place
+                        whose.setdefault(group, set()).add("padding")
                 assert all(len(each) == 1 for each in whose.values())  # one person, or padding
                 for u in {int(u) for u in unit[k, c, piece][here[piece]]}:
                     mine = here[piece] & (unit[k, c, piece] == u)
@@ -303,13 +303,15 @@ def test_a_person_whose_rows_cancel_counts_as_longer():
     net = transparent("bookkeeping", torch.float64)
     x = torch.zeros(1, 4, 5, dtype=torch.float64)
     x[0, 0, 0], x[0, 1, 0], x[0, 1, 1] = 1000.0, -1000.0, 2.0  # mean (0, 1), mean norm 1000
-    slots, valid = torch.tensor([[0, 0, 2, 3]]), torch.tensor([[True, True, False, False]])
+    groups, valid = torch.tensor([[0, 0, 2, 3]]), torch.tensor([[True, True, False, False]])
     given = torch.zeros(1, net.count, dtype=torch.float64), x, torch.ones(1, 4, dtype=torch.float64), valid
     for method in ("bookkeeping", "vmap", "loop"):
         own = transparent(method, torch.float64)
-        found = own.clipped_sums(*given, torch.tensor([1.0]), {}, slots=slots)
+        found = own.clipped_sums(*given, torch.tensor([1.0]), {}, groups=groups)
         assert found.norm().item() == pytest.approx(1 / (FLOOR * 1000), rel=1e-5)
-        assert own.clipped_sums(*given, torch.tensor([100.0]), {}, slots=slots).norm().item() == pytest.approx(1, rel=1e-6)
+        assert own.clipped_sums(*given, torch.tensor([100.0]), {}, groups=groups).norm().item() == pytest.approx(
+            1, rel=1e-6
+        )
 
 
 @NO_GPU

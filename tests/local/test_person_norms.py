@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from prifedsync.local.net.per_sample import Formed, Outer, Rows, norm
-from prifedsync.local.net.persons import FLOOR, Slots, error
+from prifedsync.local.net.persons import FLOOR, Groups, error
 
 MOST = 6
 WIDTH = 29
 COUNTS = (1, 2, 6, 3, 1, 5, 4, 2, 1, 3)  # rows of the persons; one row of padding is left
 
 
-def slots_of(most=MOST):
+def groups_of(most=MOST):
     starts = torch.tensor([0, *COUNTS]).cumsum(0)
     of = torch.repeat_interleave(starts[:-1], torch.tensor(COUNTS))
-    return Slots(torch.cat([of, torch.arange(len(of), WIDTH)]), most)
+    return Groups(torch.cat([of, torch.arange(len(of), WIDTH)]), most)
 
 
 def draw(*shape, seed=0):
@@ -30,12 +30,12 @@ def nearly_cancelling(seed, width):
     return sign * draw(1, width, seed=seed + 2), a
 
 
-def lengths(parts, slots, valid):
+def lengths(parts, groups, valid):
     own = torch.where(valid, norm(torch.stack([part.norms() for part in parts], 1)), 0.0)
-    share = torch.where(valid, slots.shares(own), 0.0)
-    rows = slots.rows(valid)
-    squares = [part.squares(share, slots) for part in parts]
-    return slots.lengths(own, squares, rows, max(part.terms for part in parts)), own, rows
+    share = torch.where(valid, groups.shares(own), 0.0)
+    rows = groups.rows(valid)
+    squares = [part.squares(share, groups) for part in parts]
+    return groups.lengths(own, squares, rows, max(part.terms for part in parts)), own, rows
 
 
 def exact_square(d, a, rows):
@@ -52,13 +52,13 @@ def exact_square(d, a, rows):
 @pytest.mark.parametrize("most", [MOST, WIDTH])  # pairs of rows near each other, and of all rows
 @pytest.mark.parametrize("seed", range(4))
 def test_a_norm_from_pairs_is_never_below_the_true_one(seed, most):
-    slots, valid = slots_of(most), torch.arange(WIDTH) < sum(COUNTS)
+    groups, valid = groups_of(most), torch.arange(WIDTH) < sum(COUNTS)
     d, a = nearly_cancelling(10 * seed, 40)
     part = Outer(d, a)
-    assert d.shape[1] * a.shape[1] > slots.near  # it is not formed
-    found, own, counts = lengths([part], slots, valid)
-    for slot in slots.of[valid].unique().tolist():
-        rows = torch.nonzero(slots.of == slot).flatten().tolist()
+    assert d.shape[1] * a.shape[1] > groups.near  # it is not formed
+    found, own, counts = lengths([part], groups, valid)
+    for group in groups.of[valid].unique().tolist():
+        rows = torch.nonzero(groups.of == group).flatten().tolist()
         true = exact_square(d, a, rows)
         stated = (Fraction(found[rows[0]].item()) * len(rows)) ** 2
         slack = Fraction(own[rows].sum().item()) ** 2 * Fraction(error(part.terms, WIDTH)) * 2
@@ -70,33 +70,33 @@ def test_a_norm_from_pairs_is_never_below_the_true_one(seed, most):
 
 @pytest.mark.parametrize("most", [MOST, WIDTH])
 def test_factors_pairs_and_formed_gradients_agree(most):
-    slots, valid = slots_of(most), torch.arange(WIDTH) < sum(COUNTS)
+    groups, valid = groups_of(most), torch.arange(WIDTH) < sum(COUNTS)
     for out, into in ((40, 30), (2, 3)):  # too large to form, and small enough
         d, a = draw(WIDTH, out), draw(WIDTH, into, seed=1)
         formed = Formed(torch.einsum("bo,bi->boi", d, a))
         bias = Formed(d)
-        one, other = (lengths([part, bias], slots, valid)[0] for part in (Outer(d, a), formed))
+        one, other = (lengths([part, bias], groups, valid)[0] for part in (Outer(d, a), formed))
         torch.testing.assert_close(one[valid], other[valid], rtol=1e-9, atol=0)
 
 
 def test_rows_of_a_table_that_a_persons_records_share_are_added_up():
-    slots, valid = slots_of(), torch.arange(WIDTH) < sum(COUNTS)
+    groups, valid = groups_of(), torch.arange(WIDTH) < sum(COUNTS)
     tokens = torch.randint(0, 5, (WIDTH, 4), generator=torch.Generator().manual_seed(1))
     d = draw(WIDTH, 4, 3)
     table = torch.zeros(WIDTH, 5, 3, dtype=torch.float64)
     for row in range(WIDTH):
         table[row].index_add_(0, tokens[row], d[row])
-    one, other = (lengths([part], slots, valid)[0] for part in (Rows(tokens, d, 5), Formed(table)))
+    one, other = (lengths([part], groups, valid)[0] for part in (Rows(tokens, d, 5), Formed(table)))
     torch.testing.assert_close(one[valid], other[valid], rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-320, 1e150])
 def test_gradients_of_any_size_keep_their_norms(scale):
     """Squares that under- or overflow: lengths scale with the gradients, and what is not finite is not scaled."""
-    slots, valid = slots_of(), torch.arange(WIDTH) < sum(COUNTS)
+    groups, valid = groups_of(), torch.arange(WIDTH) < sum(COUNTS)
     d, a = draw(WIDTH, 40), draw(WIDTH, 30, seed=1)
-    usual = lengths([Outer(d, a)], slots, valid)[0]
-    found = lengths([Outer(d * scale, a)], slots, valid)[0]
+    usual = lengths([Outer(d, a)], groups, valid)[0]
+    found = lengths([Outer(d * scale, a)], groups, valid)[0]
     if scale > 1e-300:
         torch.testing.assert_close(found / scale, usual, rtol=1e-9, atol=0)
     else:
@@ -104,12 +104,12 @@ def test_gradients_of_any_size_keep_their_norms(scale):
 
 
 def test_a_gradient_that_is_not_finite_is_its_persons_alone():
-    slots, valid = slots_of(), torch.arange(WIDTH) < sum(COUNTS)
+    groups, valid = groups_of(), torch.arange(WIDTH) < sum(COUNTS)
     d, a = draw(WIDTH, 40), draw(WIDTH, 30, seed=1)
-    usual = lengths([Outer(d, a), Formed(d)], slots, valid)[0]
+    usual = lengths([Outer(d, a), Formed(d)], groups, valid)[0]
     broken = d.clone()
     broken[4] = float("nan")  # of the third person
-    found = lengths([Outer(broken, a), Formed(broken)], slots, valid)[0]
-    third = slots.of == slots.of[4]
+    found = lengths([Outer(broken, a), Formed(broken)], groups, valid)[0]
+    third = groups.of == groups.of[4]
     assert not torch.isfinite(found[third]).any()
     assert torch.equal(found[~third], usual[~third])

@@ -51,11 +51,13 @@ def cheapest_width(jobs: Sequence[Job], clients: int, at_once: int) -> int:
 
 
 def packed_width(units: int, most_rows: int, at_once: int) -> int:
-    """Rows of a piece where units are persons with at most so many rows: room for `units` of them with one row each.
+    """Rows of a piece where units are persons with at most so many rows: room for `units` of them with two rows each.
 
-    How many rows persons have is private. So persons with more rows take more pieces, whose number nobody sees.
+    How many rows persons have is private. So persons with more rows take more pieces. Rows are paired in blocks of
+    `most_rows` (`local/net/persons.py`), and a piece is made of whole blocks.
     """
-    return max(2 * most_rows - 1, min(units + most_rows - 1, at_once))
+    blocks = math.ceil((2 * units + most_rows - 1) / most_rows)
+    return most_rows * max(2, min(blocks, at_once // most_rows))
 
 
 def _is_poisson(jobs: Sequence[Job]) -> bool:

@@ -61,7 +61,7 @@ class Packed(NamedTuple):
     unit: Tensor  # int64: which of the batch's persons the row belongs to
     row: Tensor  # int64: its number among that person's rows
     valid: Tensor  # bool: padding is not
-    slots: Tensor  # int64: the place in the piece where the person's rows begin; padding has its own place
+    groups: Tensor  # int64: the place in the piece where the person's rows begin; padding has its own place
 
 
 def packed(rows: Tensor, width: int, most: int) -> Packed:
@@ -89,5 +89,5 @@ def packed(rows: Tensor, width: int, most: int) -> Packed:
         unit=torch.where(valid, unit, 0),
         row=torch.where(valid, at - start, 0),
         valid=valid,
-        slots=torch.where(valid, start - piece * begins, place),
+        groups=torch.where(valid, start - piece * begins, place),
     )

@@ -18,12 +18,11 @@ from ..rules import Steps
 from . import noise, step
 from .augment import CHOICES, crop_flip, moves_from_uniforms
 from .batches import choose, expected_size, packed
-from .client import Client, numbers
-from .client import Slots as Vectors
+from .client import Client, Slots, numbers
 from .draws import Key
 from .job import Part, Phase, column
 from .net import Net
-from .net.persons import Slots
+from .net.persons import Groups
 from .net.programs import Program
 from .optimisers import Stacked
 from .step import Gradient, LocalState
@@ -64,7 +63,7 @@ class Records:
 
 
 def take_steps(
-    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Vectors, gradient: Gradient
+    clients: Sequence[Client], part: Part, rule: Steps, begun: LocalState, slots: Slots, gradient: Gradient
 ) -> LocalState:
     """All local steps of stacked clients in this part of a round, with noisy gradients from somewhere."""
     optimiser = optimisers_of(clients, begun.weights)
@@ -121,7 +120,7 @@ def batch_sums(
         x = records.x[places.to(records.x.device)]
         y = records.y[places.to(records.y.device)]
         valid = torch.stack([piece.valid for piece in here]).to(x.device)
-        slots = None if records.persons is None else torch.stack([_slots(piece) for piece in here]).to(x.device)
+        groups = None if records.persons is None else torch.stack([_groups(piece) for piece in here]).to(x.device)
         rows = [(client, round, number, piece.rows[piece.valid]) for client, piece in zip(clients, here, strict=True)]
         masks = _stacked([dropout_masks(net, *each) for each in rows], here)
         if records.augmented:
@@ -129,9 +128,9 @@ def batch_sums(
             x = crop_flip(x, _stacked(moves, here)["moves"].to(x.device))
         with net.exact():
             if phase.noisy:
-                some = net.clipped_sums(weights, x, y, valid, clip, masks, program, slots).double()
+                some = net.clipped_sums(weights, x, y, valid, clip, masks, program, groups).double()
             else:
-                some = net.plain_sums(weights, x, y, valid, masks, shares_of(slots, valid)).double()
+                some = net.plain_sums(weights, x, y, valid, masks, shares_of(groups, valid)).double()
         sums = some if at == 0 else sums.add_(some)
     return sums
 
@@ -164,7 +163,7 @@ class Piece(NamedTuple):
 
     rows: Tensor  # int64: the client's own numbering
     valid: Tensor  # bool
-    slots: Tensor | None = None  # int64: rows with the same slot are one person's; None where units are records
+    groups: Tensor | None = None  # int64: rows with the same number are one person's; None where units are records
 
     @staticmethod
     def of(rows: Tensor, width: int, persons: bool = False) -> Piece:
@@ -182,9 +181,9 @@ def _pieces(records: Records, client: Client, round: int, number: int, width: in
     if persons is None:
         return [Piece.of(rows, width) for rows in units.split(width)] if len(units) else []
     own = units + client.first_unit
-    unit, row, valid, slots = packed(persons.rows[own], width, persons.most)
+    unit, row, valid, groups = packed(persons.rows[own], width, persons.most)
     rows = persons.starts[own][unit] + row - client.offset if len(units) else unit
-    return [Piece(*piece) for piece in zip(rows, valid, slots, strict=True)]
+    return [Piece(*piece) for piece in zip(rows, valid, groups, strict=True)]
 
 
 def _places(piece: Piece, client: Client) -> Tensor:
@@ -192,16 +191,16 @@ def _places(piece: Piece, client: Client) -> Tensor:
     return piece.rows + client.offset if bool(piece.valid.any()) else torch.zeros_like(piece.rows)
 
 
-def _slots(piece: Piece) -> Tensor:
-    assert piece.slots is not None
-    return piece.slots
+def _groups(piece: Piece) -> Tensor:
+    assert piece.groups is not None
+    return piece.groups
 
 
-def shares_of(slots: Tensor | None, valid: Tensor) -> Tensor | None:
+def shares_of(groups: Tensor | None, valid: Tensor) -> Tensor | None:
     """One over the number of the person's rows, for each row [C, B]: private and plain steps minimise the same loss."""
-    if slots is None:
+    if groups is None:
         return None
-    return 1 / vmap(lambda of, there: Slots(of, 1).rows(there))(slots, valid)
+    return 1 / vmap(lambda of, there: Groups(of, 1).rows(there))(groups, valid)
 
 
 def dropout_masks(net: Net, client: Client, round: int, number: int, picked: Tensor) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ class Batches(NamedTuple):
     picked: Tensor  # int64 [K, C, W]: a client's own numbering; padding repeats a record of the batch
     places: Tensor  # int64 [K, C, W]: among all records
     valid: Tensor  # bool [K, C, W]
-    slots: Tensor | None = None  # int64 [K, C, W]: rows of a piece with the same slot are one person's
+    groups: Tensor | None = None  # int64 [K, C, W]: rows of a piece with the same group are one person's
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def with_rows(units: Batches, persons: Persons, width: int, offsets: Tensor) -> 
     It waits for the device: how many pieces there are shows when batches are drawn.
     """
     counts = torch.where(units.valid, persons.rows[units.places], 0)
-    unit, row, valid, slots = packed(counts, width, persons.most)
+    unit, row, valid, groups = packed(counts, width, persons.most)
     first = persons.starts[units.places]  # of each person of the batch; padding points at one of the client's own
     rows = first.gather(2, unit.flatten(2)).reshape(row.shape) + row
-    places, valid, slots = (each.flatten(2) for each in (rows, valid, slots))
-    return Batches(places - offsets.unsqueeze(1), places, valid, slots)
+    places, valid, groups = (each.flatten(2) for each in (rows, valid, groups))
+    return Batches(places - offsets.unsqueeze(1), places, valid, groups)
 
 
 def choose(spec: BatchSpec, terms: BatchTensors, keys: Tensor) -> Batches:

@@ -197,10 +197,10 @@ class Stack:
     def _room_for(self, pieces: int) -> Batches:
         shape = self.local_steps, self.capacity, pieces * self.width
         places = torch.zeros(shape, dtype=torch.long, device=self.net.device)
-        slots = None
+        groups = None
         if self.persons:
-            slots = torch.arange(self.width, device=self.net.device).repeat(pieces).expand(shape).contiguous()
-        return Batches(places, places.clone(), torch.zeros(shape, dtype=torch.bool, device=self.net.device), slots)
+            groups = torch.arange(self.width, device=self.net.device).repeat(pieces).expand(shape).contiguous()
+        return Batches(places, places.clone(), torch.zeros(shape, dtype=torch.bool, device=self.net.device), groups)
 
     def _choose(self) -> None:
         """The batches of the round, in their place."""
@@ -275,19 +275,19 @@ class Stack:
         here = slice(piece * self.width, (piece + 1) * self.width)
         at = self.step.long() - self.first
         chosen = (None if each is None else each.index_select(0, at)[0, :, here].contiguous() for each in self.batches)
-        picked, places, valid, slots = chosen
+        picked, places, valid, groups = chosen
         assert picked is not None
-        return self.x, self.y, point, places, valid, slots, self.clip, *self._randomness(picked)
+        return self.x, self.y, point, places, valid, groups, self.clip, *self._randomness(picked)
 
     def _sums_of(
-        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, slots: Tensor | None, clip: Tensor,
+        self, x: Tensor, y: Tensor, weights: Tensor, places: Tensor, valid: Tensor, groups: Tensor | None, clip: Tensor,
         words: dict[str, Tensor], turns: Tensor | None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         masks = {name: self._mask(name, drawn) for name, drawn in words.items()}
         records = x[places] if turns is None else crop_flip(x[places], moves_from_words(turns))
         if self.private:
-            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program, slots)
-        return self.net.plain_parts(weights, records, y[places], valid, masks, shares_of(slots, valid))
+            return self.net.clipped_parts(weights, records, y[places], valid, clip, masks, self.program, groups)
+        return self.net.plain_parts(weights, records, y[places], valid, masks, shares_of(groups, valid))
 
     def _randomness(self, picked: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
         """What decides about dropout and augmentation, int32 [C, W, …]: of each record its own, wherever it sits."""
@@ -321,13 +321,13 @@ class Stack:
         records = min(len(probe.x), len(self.x))
         held = self.x[:records].clone(), self.y[:records].clone()
         self._at(probe.weights, self.first)
-        _, _, point, _, _, slots, clip, *drawn = self._sum_arguments(self._point(), 0)
-        if slots is not None:  # everybody has one row
-            slots = torch.arange(self.width, device=slots.device).expand_as(slots).contiguous()
+        _, _, point, _, _, groups, clip, *drawn = self._sum_arguments(self._point(), 0)
+        if groups is not None:  # everybody has one row
+            groups = torch.arange(self.width, device=groups.device).expand_as(groups).contiguous()
 
         def sums(which: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
             places = which.to(self.x.device)
-            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), slots, torch.inf * clip, *drawn)
+            return self._sums(self.x, self.y, point, places, valid.to(self.x.device), groups, torch.inf * clip, *drawn)
 
         try:
             self.x[:records] = probe.x[:records].to(self.x.dtype)

@@ -21,25 +21,25 @@ from . import per_sample
 from .bookkeeping import alone
 from .flat import FlatModule, Masks
 from .per_sample import Formed, PerRecord
-from .persons import FLOOR, Slots
+from .persons import FLOOR, Groups
 from .programs import GradMethod, Program
 
 
 def clipped_sums(
     net: FlatModule, program: Program, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
-    slots: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Σ over valid records, or persons, of v·min(1, clip/‖v‖) for each client, one [C, size] a parameter."""
-    whose = () if slots is None else (slots,)
+    whose = () if groups is None else (groups,)
     if program.grad_method == "loop":
         clients = enumerate(zip(flat, x, y, valid, clip, strict=True))
         rows = [by_loop(net, *one, _of_client(masks, c), *(each[c] for each in whose)) for c, one in clients]
         return tuple(torch.stack(rows).split(net.sizes, 1))
 
     def one_client(
-        flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, slots: Tensor | None = None
+        flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks, groups: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        whose = None if slots is None else Slots(slots, program.most_rows)
+        whose = None if groups is None else Groups(groups, program.most_rows)
         return per_sample.clipped(gradients(net, program, flat, x, y, masks), valid, clip, program.sums, whose)
 
     return over_clients(one_client, flat, x, y, valid, clip, masks, *whose)
@@ -73,7 +73,7 @@ def by_vmap(net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, masks: Masks) -
 
 def by_loop(
     net: FlatModule, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
-    slots: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """One client's clipped sum [P], one record after another; where they have persons, one person after another."""
     total = flat.new_zeros(net.count, dtype=torch.float64)
@@ -83,8 +83,8 @@ def by_loop(
         own_masks = {name: mask[i : i + 1] for name, mask in masks.items()}
         return one_record(net, flat, x[i : i + 1], y[i : i + 1], own_masks)
 
-    for rows in [[i] for i in there] if slots is None else _by_slot(there, slots):
-        gradient, size = (of_row(rows[0]), None) if slots is None else _mean([of_row(i) for i in rows])
+    for rows in [[i] for i in there] if groups is None else _by_group(there, groups):
+        gradient, size = (of_row(rows[0]), None) if groups is None else _mean([of_row(i) for i in rows])
         size = per_sample.norm(gradient[None]) if size is None else size
         scale = per_sample.clip_scale([size], valid[rows[:1]], clip).item()
         if scale:  # otherwise the gradient is not finite
@@ -92,12 +92,12 @@ def by_loop(
     return total
 
 
-def _by_slot(rows: list[int], slots: Tensor) -> list[list[int]]:
+def _by_group(rows: list[int], groups: Tensor) -> list[list[int]]:
     """The rows of each person."""
-    slot_of = slots.tolist()
+    group_of = groups.tolist()
     found: dict[int, list[int]] = {}
     for i in rows:
-        found.setdefault(slot_of[i], []).append(i)
+        found.setdefault(group_of[i], []).append(i)
     return list(found.values())
 
 

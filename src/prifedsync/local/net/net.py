@@ -154,22 +154,22 @@ class Net(FlatModule):
 
     def clipped_sums(
         self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
-        program: Program | None = None, slots: Tensor | None = None,
+        program: Program | None = None, groups: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Σ over valid records of v·min(1, clip/‖v‖) for each client: [C, P], [C, B, …], …, clip [C] → [C, P].
 
-        A record whose gradient is not finite adds zero, and so does padding. With `slots` [C, B], v is the mean over the
-        records of a person, those with the same slot (`persons.py`).
+        A record whose gradient is not finite adds zero, and so does padding. With `groups` [C, B], v is the mean over the
+        records of a person, those with the same group (`persons.py`).
         """
-        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks, program, slots), 1)
+        return torch.cat(self.clipped_parts(flat, x, y, valid, clip, masks, program, groups), 1)
 
     def clipped_parts(
         self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, clip: Tensor, masks: Masks,
-        program: Program | None = None, slots: Tensor | None = None,
+        program: Program | None = None, groups: Tensor | None = None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """The clipped sums, one [C, size] a parameter; an engine gives a program in which records are invariant."""
         program = program or Program(self.grad_method, valid.shape[1], self.sum_dtype)
-        return methods.clipped_sums(self, program, flat, x, y, valid, clip, masks, slots)
+        return methods.clipped_sums(self, program, flat, x, y, valid, clip, masks, groups)
 
     def plain_sums(
         self, flat: Tensor, x: Tensor, y: Tensor, valid: Tensor, masks: Masks, share: Tensor | None = None

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .persons import Slots
+from .persons import Groups
 
 SMALLEST_FACTOR = 2.0**-100  # of a product in single precision; subnormal numbers begin at 2⁻¹²⁶
 SMALLEST_SCALE = torch.finfo(torch.float64).tiny
@@ -25,7 +25,7 @@ class PerRecord(Protocol):
 
     def parts(self) -> tuple[Tensor, ...]: ...  # [B, …]: all that a record's gradient is a function of
     def norms(self) -> Tensor: ...  # [B], double
-    def squares(self, share: Tensor, slots: Slots) -> Tensor: ...  # [B] by slot, double: ‖Σ share·gradient‖²
+    def squares(self, share: Tensor, groups: Groups) -> Tensor: ...  # [B] by group, double: ‖Σ share·gradient‖²
     @property
     def terms(self) -> int: ...  # how many products one of these numbers sums up
     def total(self, scale: Tensor) -> Tensor: ...  # Σ scale_b · gradient_b; a record with scale 0 adds exactly 0
@@ -61,30 +61,30 @@ def clip_scale(norms: Sequence[Tensor], valid: Tensor, clip: Tensor, smallest: f
 
 def clipped(
     gradients: Sequence[PerRecord], valid: Tensor, clip: Tensor, sums: torch.dtype = torch.float64,
-    slots: Slots | None = None,
+    groups: Groups | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The clipped sum over records, or over persons where `slots` says whose they are: one vector a parameter.
+    """The clipped sum over records, or over persons where `groups` says whose they are: one vector a parameter.
 
     It is accumulated in `sums`; where there are persons, in double precision.
     """
     smallest = torch.finfo(sums).tiny  # a smaller scale would be rounded when it is converted, perhaps up
     norms = [each.norms() for each in gradients]
-    if slots is None:
+    if groups is None:
         scale = clip_scale(norms, valid, clip, smallest).to(sums)
     else:  # rows may be longer than the clip norm, and cancel: no sum in single precision could hold that
-        scale = _person_scale(gradients, norms, valid, clip, slots)
+        scale = _person_scale(gradients, norms, valid, clip, groups)
     return tuple(each.total(scale).flatten() for each in gradients)
 
 
 def _person_scale(
-    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, slots: Slots
+    gradients: Sequence[PerRecord], norms: Sequence[Tensor], valid: Tensor, clip: Tensor, groups: Groups
 ) -> Tensor:
     """What each row is multiplied with: its person's min(1, clip/‖mean‖), divided by the number of the person's rows."""
     own = torch.where(valid, norm(torch.stack(list(norms), 1)), 0.0)
-    share = torch.where(valid, slots.shares(own), 0.0)
-    rows = slots.rows(valid)
-    squares = [each.squares(share, slots) for each in gradients]
-    lengths = slots.lengths(own, squares, rows, max(each.terms for each in gradients))
+    share = torch.where(valid, groups.shares(own), 0.0)
+    rows = groups.rows(valid)
+    squares = [each.squares(share, groups) for each in gradients]
+    lengths = groups.lengths(own, squares, rows, max(each.terms for each in gradients))
     return clip_scale([lengths], valid, clip) / rows
 
 
@@ -100,8 +100,8 @@ class Formed:
     def norms(self) -> Tensor:
         return norm(self.gradients)
 
-    def squares(self, share: Tensor, slots: Slots) -> Tensor:
-        return slots.summed(scaled(self.gradients, share)).flatten(1).square().sum(1)
+    def squares(self, share: Tensor, groups: Groups) -> Tensor:
+        return groups.summed(scaled(self.gradients, share)).flatten(1).square().sum(1)
 
     @property
     def terms(self) -> int:
@@ -124,13 +124,13 @@ class Outer:
     def norms(self) -> Tensor:
         return norm(self.d) * norm(self.a)
 
-    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+    def squares(self, share: Tensor, groups: Groups) -> Tensor:
         length = torch.where(share > 0, self.norms() * share, 0.0)
         d = _directions(self.d, share > 0)
         a = _directions(self.a, share > 0)
-        if self.d.shape[1] * self.a.shape[1] <= slots.near:  # a small matrix is formed for less than its pairs cost
-            return Formed(d.unsqueeze(2) * a.unsqueeze(1)).squares(length, slots)
-        return slots.paired(slots.products(d * length.unsqueeze(1)) * slots.products(a))
+        if self.d.shape[1] * self.a.shape[1] <= groups.near:  # a small matrix is formed for less than its pairs cost
+            return Formed(d.unsqueeze(2) * a.unsqueeze(1)).squares(length, groups)
+        return groups.paired(groups.products(d * length.unsqueeze(1)) * groups.products(a))
 
     @property
     def terms(self) -> int:
@@ -180,19 +180,19 @@ class Rows:
         same = (self.tokens.unsqueeze(2) == self.tokens.unsqueeze(1)).double()
         return norm(self._shares() * same.sum(2, keepdim=True).sqrt())
 
-    def squares(self, share: Tensor, slots: Slots) -> Tensor:
+    def squares(self, share: Tensor, groups: Groups) -> Tensor:
         """Rows of the table that a person's records share are added up: entries are sorted by person and token."""
-        whose = slots.of.unsqueeze(1).expand_as(self.tokens)
+        whose = groups.of.unsqueeze(1).expand_as(self.tokens)
         place = (whose * self.table + self.tokens).flatten()
         order = torch.argsort(place, stable=True)
         ordered = place[order]
         begins = torch.cat([torch.zeros_like(ordered[:1]), (ordered[1:] != ordered[:-1]).long()])
-        group = begins.cumsum(0)
+        entry_of = begins.cumsum(0)
         entries = scaled(self._shares(), share).flatten(0, 1)[order]
-        squares = torch.zeros_like(entries).index_add(0, group, entries).square().sum(1)[group]
-        once = torch.cat([torch.ones_like(begins[:1]), begins[1:]])  # a group counts where it begins
-        by_slot = torch.zeros(len(slots.of), dtype=squares.dtype, device=squares.device)
-        return by_slot.index_add(0, whose.flatten()[order], torch.where(once > 0, squares, 0.0))
+        squares = torch.zeros_like(entries).index_add(0, entry_of, entries).square().sum(1)[entry_of]
+        once = torch.cat([torch.ones_like(begins[:1]), begins[1:]])  # a entry_of counts where it begins
+        by_group = torch.zeros(len(groups.of), dtype=squares.dtype, device=squares.device)
+        return by_group.index_add(0, whose.flatten()[order], torch.where(once > 0, squares, 0.0))
 
     @property
     def terms(self) -> int:

@@ -1,8 +1,8 @@
 """Clipping by person: the mean of the gradients of a person's rows is one vector, and that is clipped.
 
-Rows of a batch say whose they are by a number (a slot) from 0 to B − 1, one row of each slot or more; padding has slots of
-its own. The sum of a person's gradients is not formed where factors are known: the squared norm of Σ d_l·a_lᵀ is
-Σ (d_l·d_k)(a_l·a_k) over pairs of the person's rows.
+Rows of a batch say whose they are by a number, their group, from 0 to B − 1. Padding has groups of its own. The sum of a
+person's gradients is not formed where factors are known: the squared norm of Σ d_l·a_lᵀ is Σ (d_l·d_k)(a_l·a_k) over pairs
+of the person's rows.
 
 Two things could go wrong, because the gradients of a person's rows may cancel, and a hostile person or server can make
 them. Let S be the sum of the norms of the person's gradients.
@@ -29,14 +29,14 @@ NEGLIGIBLE = 2.0**-500  # gradients as short as this are not scaled before they 
 
 
 @dataclass(frozen=True)
-class Slots:
+class Groups:
     """Whose the rows of a batch are. Rows of a person stand side by side, and there are at most `most` of them."""
 
     of: Tensor  # int64 [B]
     most: int
 
     def summed(self, values: Tensor) -> Tensor:
-        """Σ over the rows of each slot: [B, …] → [B, …]; slots without rows have zeros."""
+        """Σ over the rows of each group: [B, …] → [B, …]; groups without rows have zeros."""
         if values.is_cuda:  # `index_add` adds in any order there, and a product has the same bits every time
             mine = self.of.unsqueeze(0) == torch.arange(len(self.of), device=self.of.device).unsqueeze(1)
             flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
@@ -56,7 +56,7 @@ class Slots:
         """For each row, what counts as the norm of its person's mean gradient, double [B].
 
         norms    of the rows' own gradients, zero for padding
-        squares  of each parameter by slot: ‖Σ gradient/S‖² over the rows of the slot
+        squares  of each parameter by group: ‖Σ gradient/S‖² over the rows of the group
         terms    how many products one entry of `squares` sums up at most
         """
         total = self.summed(norms)[self.of]  # S
@@ -69,34 +69,33 @@ class Slots:
 
     @property
     def near(self) -> int:
-        """With how many rows each row is paired: all, or those among which all rows of its person are."""
-        return len(self.of) if self._block == len(self.of) else 3 * self._block
+        """With how many rows each row is paired: all, or those of its block of rows and of the next."""
+        return min(len(self.of), 2 * self._block)
 
     @property
     def _block(self) -> int:
-        return self.most if self.most > 1 and 3 * self.most < len(self.of) else len(self.of)
+        """Rows of a block; a person's rows are in one block, or in two that follow each other."""
+        return self.most if self.most > 1 and 2 * self.most < len(self.of) else len(self.of)
 
     def products(self, values: Tensor) -> Tensor:
-        """v_l·v_k of each row l [B, n] with the rows k near it [blocks, rows of a block, near]."""
-        block = self._block
-        if block == len(values):
-            return (values @ values.T).unsqueeze(0)
-        rows = pad(values, (0, 0, 0, -len(values) % block))
-        around = pad(rows, (0, 0, block, block)).unfold(0, 3 * block, block)  # [blocks, n, near]
-        products: Tensor = rows.unflatten(0, (-1, block)) @ around
-        return products
+        """v_l·v_k of rows [B, n]: of each row of a block with all of its block, and with all of the next [2, blocks, …]."""
+        blocks = self._blocks(values)
+        return torch.stack([blocks @ other.transpose(1, 2) for other in (blocks, blocks.roll(-1, 0))])
 
     def paired(self, products: Tensor) -> Tensor:
-        """Σ over pairs of rows of each person, by slot [B]."""
-        block = self._block
-        if block == len(self.of):
-            mine = self.of.unsqueeze(1) == self.of
-            return self.summed(torch.where(mine, products[0], 0.0).sum(1))
-        whose = pad(self.of, (0, -len(self.of) % block), value=-1)
-        around = pad(whose, (block, block), value=-2).unfold(0, 3 * block, block)
-        mine = whose.unflatten(0, (-1, block)).unsqueeze(2) == around.unsqueeze(1)
-        sums = torch.where(mine, products, 0.0).sum(2).flatten()
-        return self.summed(sums[: len(self.of)])
+        """Σ over pairs of rows of each person, by group [B]; a pair in two blocks counts for its mirror image too."""
+        blocks = self._blocks(self.of.unsqueeze(1), -1).squeeze(2)
+        following = torch.cat([blocks[1:], torch.full_like(blocks[:1], -2)])
+        mine = torch.stack([blocks.unsqueeze(2) == other.unsqueeze(1) for other in (blocks, following)])
+        within, across = torch.where(mine, products, 0.0).sum(3).flatten(1)[:, : len(self.of)]
+        return self.summed(within + 2 * across)
+
+    def _blocks(self, values: Tensor, filler: float = 0.0) -> Tensor:
+        """Rows [B, n] as blocks [blocks, rows, n]."""
+        missing = -len(values) % self._block
+        whole = pad(values, (0, 0, 0, missing), value=filler) if missing else values
+        blocks: Tensor = whole.unflatten(0, (-1, self._block))
+        return blocks
 
 
 def error(terms: int, width: int) -> float:
