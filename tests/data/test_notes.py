@@ -8,6 +8,7 @@ from prifedsync.data import load
 from prifedsync.events import ForOwner
 from prifedsync.terminal import View
 from prifedsync.terminal.lines import screen
+from prifedsync.values import BadValue
 
 
 def notes(folder, table, ranges, path="", **changed):
@@ -47,6 +48,16 @@ def sentence(below, above, values):
 )
 def test_values_outside_their_range(tmp_path, heights, said):
     assert notes(tmp_path, rows(heights), RANGES) == ({"north": (said,)} if said else {})
+
+
+def test_tables_whose_rows_repeat_may_be_equal_by_chance(tmp_path):
+    """Two hospitals may have the same counts of ages and sexes. Rows that occur once are no chance: that is a copy."""
+    (tmp_path / "south.csv").write_text("height,weight,ill\n" + rows([1.5, 1.6]) * 2)
+    said = ("south.csv has the same rows as north.csv; if it is a copy, take one of the two files away",)
+    assert notes(tmp_path, rows([1.5, 1.6]) * 2, RANGES) == {"south": said}
+    (tmp_path / "south.csv").write_text("height,weight,ill\n" + rows([1.5, 1.5, 1.7, 1.8]))
+    with pytest.raises(BadValue, match=r"south.csv holds the same records as north.csv"):
+        notes(tmp_path, rows([1.5, 1.5, 1.7, 1.8]), RANGES)
 
 
 def test_each_owner_of_a_common_file_has_notes_of_its_own(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +41,13 @@ def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
     features = columns(config, first, task)
     for name, sheet in sheets.items():
         _check_alike(config, name, sheet, first, features)
-    refuse_duplicates({name: (sheet.path.name, _digest(sheet)) for name, sheet in sheets.items()})
+    alike = _alike(sheets)
     encoding = Encoding.of(config, features, task)
     clients = {}
     notes = {}
     for name, sheet in sheets.items():
         clients[name], outside = records(encoding, sheet, config.person)
-        notes[name] = cut_values(encoding, outside)
+        notes[name] = (*cut_values(encoding, outside), *alike.get(name, ()))
     return _federation(federated(config, clients, task, seed), encoding, notes)
 
 
@@ -105,6 +106,25 @@ def _check_alike(config: DataConfig, client: str, sheet: Sheet, first: Sheet, fe
             break
     differences = ", ".join([f"without {name!r}" for name in lacking] + [f"with {name!r}" for name in extra])
     raise BadValue(f"client {client!r}, columns of {sheet.path.name}", differences, rule, remedy)
+
+
+def _alike(sheets: Mapping[str, Sheet]) -> dict[str, tuple[str, ...]]:
+    """Refuse the same file under two names. Where rows hardly differ, two tables may be equal by chance: a note then."""
+    digests = {name: (sheet.path.name, _digest(sheet)) for name, sheet in sheets.items()}
+    refuse_duplicates({name: each for name, each in digests.items() if _is_telling(sheets[name])})
+    notes = {}
+    first: dict[bytes, str] = {}
+    for name, (file, digest) in digests.items():
+        same = first.setdefault(digest, file)
+        if same != file:
+            notes[name] = (f"{file} has the same rows as {same}; if it is a copy, take one of the two files away",)
+    return notes
+
+
+def _is_telling(sheet: Sheet) -> bool:
+    """Whether most rows occur once in the table, so that no other table is equal to it by chance."""
+    counts = Counter(map(tuple, sheet.rows))
+    return 2 * sum(count == 1 for count in counts.values()) > len(sheet.rows)
 
 
 def _digest(sheet: Sheet) -> bytes:
