@@ -58,7 +58,9 @@ def test_the_page_leads_from_tables_to_answers_for_new_rows(tmp_path):
     assert [bool(line["prediction"]) for line in odd] == [True, False, False, True]
     scored = json.loads(next(done.stdout for line, done in printed.items() if "--json" in line))
     assert scored["together"]["records"] == 200
-    assert scored["together"]["score"] > 0.8
+    auc = scored["together"]["scores"]["auc"]
+    assert auc["interval"][0] < auc["value"] < auc["interval"][1]
+    assert auc["value"] > 0.8
     assert "does not cover" in printed["prifedsync evaluate runs/hospitals --data later"].stdout
 
 
