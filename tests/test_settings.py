@@ -140,9 +140,9 @@ def test_private_numbers_of_records_do_not_matter():
 def test_where_no_number_of_records_is_public_none_is_read():
     config = config_of(**{
         "privacy.neighbours": "add-remove", "privacy.mechanism": "output-gaussian", "data.test_fraction": 0.0,
-        "merge": "equal", "local.batch": 10,
+        "merge": "equal", "local.batch": 125,
     })  # fmt: skip
-    other = replace(FOUR, sizes={"a": 30, "b": 9000, "c": 10, "d": 77})
+    other = replace(FOUR, sizes={"a": 300, "b": 9000, "c": 150, "d": 177})
     assert settled(config, FOUR) == settled(config, other)
 
 
