@@ -90,7 +90,8 @@ def test_your_own_records_are_counted_with_a_warning(tmp_path):
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip().startswith(("north", "so"))}
     assert rows == {"north": ["30", "0", "10", "20"], "so[u]th": ["10", "0", "10", "·"]}
     found = json.loads(said(own_data(tmp_path), "--json"))
-    assert found["clients"][0] == {"name": "north", "train": 30, "test": 0, "labels": {"no": 10, "yes": 20}}
+    labels = {"no": 10, "yes": 20}
+    assert found["clients"][0] == {"name": "north", "train": 30, "test": 0, "labels": labels, "persons": None}
 
 
 def test_numbers_to_predict_have_no_labels(tmp_path):

@@ -296,9 +296,9 @@ def test_rules_stand_in_their_columns(printed):
 
 
 def census(**changed):
-    client = SimpleNamespace(name="[north]", train=30, test=7, labels={"no": 10, "yes": 20}, seen=2)
+    client = SimpleNamespace(name="[north]", train=30, test=7, labels={"no": 10, "yes": 20}, seen=2, persons=None)
     given = {"clients": [client], "labels": ["no", "yes"], "copies": 1, "records": 30, "sizes": (30, 30.0, 31),
-             "labels_seen": 2.0}  # fmt: skip
+             "labels_seen": 2.0, "persons": None}  # fmt: skip
     return SimpleNamespace(**(given | changed))
 
 
@@ -314,6 +314,14 @@ def test_a_partition_counts_records_and_labels(printed):
     assert "exact counts of your records, without noise: no guarantee covers them" in private
     assert "up to 3 clients hold one and the same record" in private
     assert "picture: a.png" in private
+
+
+def test_a_partition_counts_persons_too(printed):
+    client = SimpleNamespace(name="north", train=30, test=7, labels={}, seen=0, persons=(12, 3))
+    text = printed(print_partition, census(clients=[client], labels=(), persons=12, copies=2), None, own=True)
+    assert rows_of(text)["north"] == ["30", "7", "12", "3"]
+    assert "those of 12 persons" in text
+    assert "up to 2 clients hold one and the same person" in text
 
 
 def test_a_table_of_the_paper_in_its_parts(printed):
