@@ -38,14 +38,14 @@ TARGETS = {
     "μ = 0.3": Target("mu", 0.3), "ε = 1": Target("epsilon", 1.0), "μ = 1": Target("mu", 1.0), "μ = 3": Target("mu", 3.0)
 }  # fmt: skip
 RATES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-ROUNDS = (10, 50)
+ROUNDS = (10, 30, 100)
 CLIPS = (0.1, 0.3, 1.0, 3.0)
 AUTO = {
     "rounds": "auto", "local": {"learning_rate": "auto", "batch": "auto"}, "privacy": {"clip_norm": "auto"}
 }  # fmt: skip
 QUICK = {"compare": [], "evaluate_every": 0, "performance": {"device": "cpu", "threads": 1}}
 SEEDS = 24  # one half chooses the best point of the grid, the other half is what is reported
-MOST_RECORDS = 30_000  # times seeds: a large federation varies little, and has fewer
+MOST_RECORDS = 60_000  # times seeds: a large federation varies little, and has fewer
 ENGINE_SEEDS = 3  # runs of the engine itself with the chosen settings
 TESTED = 200  # test records of each client of a made-up federation
 TINY = 3  # records of the client that is added
