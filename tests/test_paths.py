@@ -10,7 +10,7 @@ from prifedsync.config import as_mapping, from_mapping, load
 
 OWN = """
 rounds = 2
-metric = "measures.py:score"
+metrics = ["measures.py:score"]
 [data]
 source = "csv"
 path = "tables"
@@ -43,7 +43,7 @@ def test_paths_in_a_file_start_at_its_folder(study, monkeypatch):
     assert config.data.path == "study/tables"
     assert config.model.name == "study/nets.py:small"
     assert config.model.layer_rules == ("study/nets.py:rules", "package.nets:rules")
-    assert config.metric == "study/measures.py:score"
+    assert config.metrics == ("study/measures.py:score",)
     assert config.clients["north"].optimiser == "study/steps/own.py:Own"
     assert config.data.label_values == ("a.py:b", "yes")  # no path, whatever it looks like
     monkeypatch.chdir(study / "study")
@@ -85,7 +85,7 @@ def small(): return nn.Linear(1, 1)
 
 @pytest.fixture
 def trainable(study):
-    text = OWN.replace("{nets}", "nets.py").replace('metric = "measures.py:score"\n', "").replace('"a.py:b"', '"no"')
+    text = OWN.replace("{nets}", "nets.py").replace('metrics = ["measures.py:score"]\n', "").replace('"a.py:b"', '"no"')
     text = text.replace('layer_rules = ["nets.py:rules", "package.nets:rules"]\n', "")
     text = text.replace('[clients.north]\noptimiser = "steps/own.py:Own"\n', "")
     (study / "study/own.toml").write_text(text)

@@ -178,13 +178,13 @@ def test_other_targets_and_metrics(task, metric):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"local": {"batch": 26}}, "client site 0: batch = 26 is larger than records"),
+        ({"local": {"batch": 26}}, "batch = 26 is larger than records"),
         ({"clients": {"site 7": {"batch": 2}}}, "is not a client of this data; did you mean site"),
         ({"clients": {"site 1": {"records": 4}}}, "but the client has"),
         ({"performance": {"device": "cuda"}}, "performance.device = cuda is not there"),
         (
             {"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}, "data": {"classes": 3, "test_fraction": 0}},
-            "client site 0: records must be set with add-remove adjacency",
+            "records must be set with add-remove adjacency",
         ),
         (
             {"privacy": {"noise_multiplier": 2.0, "neighbours": "add-remove"}},
@@ -218,7 +218,7 @@ def test_under_add_remove_a_record_holds_no_real_number_of_records():
     config = {**OWN, "merge": "equal", "privacy": privacy, "data": {"classes": 3, "test_fraction": 0}}
     record = prifedsync.train(config, clients=own_clients()).record
     assert [client.records for client in record.clients] == [None, None]
-    with pytest.raises(BadValue, match='site 0: records must be set with add-remove adjacency and merge = "records"'):
+    with pytest.raises(BadValue, match='records must be set with add-remove adjacency and merge = "records"'):
         prifedsync.train({**config, "merge": "records"}, clients=own_clients())
 
 

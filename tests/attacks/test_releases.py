@@ -20,7 +20,7 @@ ROUNDS = 12
 LINE = {"round", "participants", "personal", "released"}
 NO_SCORE = {"mean": None, "worst": None}  # there are no test records: what they tell is warned about
 METADATA = {"publishing"}
-FILES = {"config.toml", "rounds.jsonl", "record.json", "models/global.safetensors"}
+FILES = {"config.toml", "preprocessing.json", "rounds.jsonl", "record.json", "models/global.safetensors"}
 OWN_CLOCK = {"timings", "host"}  # of the record: the same run has others each time
 KINDS = {
     "noisy steps": {},
@@ -105,8 +105,9 @@ def differences(kind, place):
     one = left_by(kind, place / "one", neighbour=False)
     other = left_by(kind, place / "other", neighbour=True)
     found = {name for name in ("files", "lines", "record", "heads", "said") if getattr(one, name) != getattr(other, name)}
-    if (one.folder / "config.toml").read_bytes() != (other.folder / "config.toml").read_bytes():
-        found.add("config")
+    for name in ("config.toml", "preprocessing.json"):
+        if (one.folder / name).read_bytes() != (other.folder / name).read_bytes():
+            found.add(name)
     return found
 
 

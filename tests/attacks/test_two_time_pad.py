@@ -30,7 +30,8 @@ NOISE = 50.0  # clip norms: nothing of a sum shows in a result
 CONFIG = {
     "rounds": 3,
     "data": {"task": "binary", "test_fraction": 0},
-    "privacy": {"noise_multiplier": NOISE},
+    "local": {"learning_rate": 1.0, "batch": "full"},
+    "privacy": {"noise_multiplier": NOISE, "clip_norm": 1.0},
     "performance": {"checkpoint_seconds": 0},
 }
 

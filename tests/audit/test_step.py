@@ -250,7 +250,8 @@ SENSITIVITY = {"clip of one record", "record replaced", "record removed"}
 def replaced_clipping(monkeypatch, vector):
     """Make the engine add `vector(parts, clip)` for every record: its gradient in one part a parameter."""
 
-    def clipped_sums(self, flat, x, y, valid, clip, masks, program):
+    def clipped_sums(self, flat, x, y, valid, clip, masks, program, groups=None):
+        assert groups is None  # every record is a unit of its own
         sums = torch.zeros(flat.shape, dtype=torch.float64)
         for c, i in torch.nonzero(valid).tolist():
             mask = {name: m[c, i : i + 1] for name, m in masks.items()}
@@ -325,13 +326,12 @@ def test_a_broken_record_passing_through(monkeypatch):
 
 
 def test_padding_that_counts(monkeypatch):
-    padded = host._padded
+    def all_valid(rows, width, persons=False):
+        piece = right(rows, width, persons)
+        return piece._replace(valid=torch.ones_like(piece.valid))
 
-    def all_valid(picked, offsets, width):
-        places, valid = padded(picked, offsets, width)
-        return places, torch.ones_like(valid)
-
-    monkeypatch.setattr(host, "_padded", all_valid)
+    right = host.Piece.of
+    monkeypatch.setattr(host.Piece, "of", all_valid)
     assert "padding" in audit().failed
 
 

@@ -225,7 +225,7 @@ def test_a_run_whose_server_holds_no_records_has_its_record():
     ]
     finished = rounds_of(served, None, lambda event: None, engine=Apart(machines))
     guarantees = Guarantees(config.privacy.delta, len(served.jobs))
-    record = record_of(served, finished, guarantees, {}, {}, (), lambda event: None)
+    record = record_of(served, finished, guarantees, {}, (), lambda event: None)
     whole = running.train(config)
     assert torch.equal(finished.server.released, whole.server.released)
     assert record.guarantee == whole.record.guarantee

@@ -112,7 +112,7 @@ def _alike(sheets: Mapping[str, Sheet]) -> dict[str, tuple[str, ...]]:
     """Refuse the same file under two names. Where rows hardly differ, two tables may be equal by chance: a note then."""
     digests = {name: (sheet.path.name, _digest(sheet)) for name, sheet in sheets.items()}
     refuse_duplicates({name: each for name, each in digests.items() if _is_telling(sheets[name])})
-    notes = {}
+    notes: dict[str, tuple[str, ...]] = {}
     first: dict[bytes, str] = {}
     for name, (file, digest) in digests.items():
         same = first.setdefault(digest, file)

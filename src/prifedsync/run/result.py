@@ -68,6 +68,7 @@ class Result(Usable):
         """What each client added to the server's mean, in signal and in noise; None where there is no noise in a mean."""
         return self.prepared.contributions
 
+    @property
     def joining(self) -> tuple[Joining, ...]:
         """Is joining worth it? One row for each client, by the first metric; `row.sentence` says it in words."""
         return self.record.joining
