@@ -57,7 +57,8 @@ def test_what_the_rows_are_decides_nothing_about_others(tmp_path):
 
 @pytest.mark.parametrize(("ids", "persons"), [
     (["7", "7.0", " 7", "007", "8"], 2), (["p1", "P1", "p1 "], 2), (["7", "7a"], 2), (["1e3", "1000"], 1),
-    ([str(2**60), str(2**60 + 1)], 2), (["inf", "Infinity"], 2),
+    ([str(2**60), str(2**60 + 1)], 2), (["inf", "Infinity"], 2), (["0", "-0", "0.0"], 1),
+    (["Jos\u00e9", "Jose\u0301", "Jos\u00e9\u200b", "\ufeffJos\u00e9"], 1), (["7", "\uff17"], 1),
 ])  # fmt: skip
 def test_ids_that_are_numbers_are_compared_as_numbers(ids, persons, tmp_path):
     rows = "".join(f'"{each}",1,0\n' for each in ids)
@@ -85,6 +86,38 @@ def test_settings_that_are_refused():
         config.load("digits", ["data.person=who"])
     with pytest.raises(BadValue, match=r"data\.person_clients = 2 is about persons"):
         config.load("digits", ["data.person_clients=2"])
+
+
+def test_another_id_moves_at_most_one_other_person_to_the_other_side(tmp_path):
+    """Else training sets of neighbours would differ in many persons, and the guarantee is about one."""
+
+    def held(first, folder):
+        folder.mkdir()
+        ids = [str(first), *map(str, range(2, 101))]
+        table = "who,x,label\n" + "".join(f"{each},{n / 2},0\n" for n, each in enumerate(ids))
+        (client,) = loaded(write(folder, a=table), test_fraction=0.2).clients
+        return {round(value) for value in client.test.x.mul(200).flatten().tolist()} - {0}
+
+    before = held(1, tmp_path / "one")
+    for other in (1000, -5, "anna", "zoë"):
+        after = held(other, tmp_path / str(other))
+        assert len(before ^ after) <= 1
+    assert before
+
+
+def test_a_checked_federation_can_be_checked_again(tmp_path):
+    once = loaded(write(tmp_path, a=TABLE, b=TABLE.replace("c,5", "c,6")), test_fraction=0.34)
+    again = check(once)
+    for one, two in zip(once.clients, again.clients, strict=True):
+        assert torch.equal(one.train.persons, two.train.persons)
+        assert torch.equal(one.test.persons, two.test.persons)
+        assert not set(one.train.persons.tolist()) & set(one.test.persons.tolist())
+
+
+def test_persons_are_not_dealt_to_clients_that_share_records(tmp_path):
+    write(tmp_path, all=TABLE)
+    with pytest.raises(BadValue, match="would deal one person's records to several clients"):
+        loaded(tmp_path / "all.csv", partition="dirichlet", overlap=True, clients=2, records_per_client=3)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
@@ -125,7 +158,7 @@ def test_arrays_with_persons(tmp_path):
     assert federation.clients[1].test.units == 1
     from_python = given({"a": (x, y, who), "b": (x, y, [str(each) for each in who])}, settings, 0)
     for client in from_python.clients:
-        assert client.train.x.flatten().tolist() == [1, 3, 0, 2, 4]
+        assert client.train.x.flatten().tolist() == [0, 2, 1, 3, 4]  # the records of 4, of 2 and of 9
     both = {"a": (x, y, who, x, y, who), "b": (x, y, who)}
     with pytest.raises(BadValue, match="has training and test records"):
         given(both, settings, 0)
@@ -133,6 +166,9 @@ def test_arrays_with_persons(tmp_path):
         given({"a": (x, y)}, settings, 0)
     with pytest.raises(BadValue, match="3 parts must be a Federation"):
         given({"a": (x, y, who)}, DataConfig(classes=2), 0)
+    shifted = {"a": (x, y, [4, 2, 4, 2, 9, 9], x, y, [1, 1, 1, 1])}
+    with pytest.raises(BadValue, match="one whole number or text for each of the 5 records"):
+        given(shifted, settings, 0)
     with pytest.raises(BadValue, match="person of record 1"):
         given({"a": (x, y, ["a", " ", "b", "c", "d"])}, DataConfig(classes=2, person="who", source="npz", path="."), 0)
 

@@ -113,3 +113,19 @@ def test_a_gradient_that_is_not_finite_is_its_persons_alone():
     third = groups.of == groups.of[4]
     assert not torch.isfinite(found[third]).any()
     assert torch.equal(found[~third], usual[~third])
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("width", [0, 5])
+def test_sums_as_a_product_keep_what_is_not_finite_to_its_person(broken, width):
+    """A GPU adds up by a product, where zero times infinity would reach everybody."""
+    of = torch.tensor([0, 0, 1, 2, 2, 2, 5])
+    values = torch.randn(7, *([width] if width else []), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    values[3] = broken
+    groups = Groups(of, 3)
+    product = groups.multiplied(values)
+    expected = groups.summed(values)
+    assert not torch.isfinite(product[2]).any()
+    others = torch.tensor([0, 1, 3, 4, 5, 6])
+    assert torch.isfinite(product[others]).all()
+    assert torch.allclose(product[others], expected[others], rtol=1e-14, atol=0)

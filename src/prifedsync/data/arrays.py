@@ -75,10 +75,9 @@ def client(config: DataConfig, task: Task, name: str, sets: Sequence[Arrays], se
     train = records(config, x, y, task, who)
     tests = [each for each in sets[1:] if each[0].size or each[1].size]  # an empty test set may have any shape
     parts = [train, *(records(config, x, y, task, f"{who}, test") for x, y, *_ in tests)]
-    if config.person:  # of both sets together, so that a person who is in both is found
-        ids = np.concatenate([np.asarray(each[2]) for each in (sets[0], *tests)])
-        numbers = from_array(ids, sum(map(len, parts)), who).split([len(part) for part in parts])
-        parts = [replace(part, persons=own) for part, own in zip(parts, numbers, strict=True)]
+    if config.person:
+        ids = [np.asarray(each[2]) for each in (sets[0], *tests)]
+        parts = [replace(part, persons=from_array(own, len(part), who)) for part, own in zip(parts, ids, strict=True)]
     if len(sets) == 1:
         return held_out(name, parts[0], config.test_fraction, seed)
     return Client(name, parts[0], parts[1] if tests else subset(parts[0], np.arange(0)))

@@ -178,7 +178,7 @@ def check(federation: Federation) -> Federation:
             none = None if train.persons is None else train.persons[:0]
             test = Records(train.x[:0], train.y[:0], none)
         check_persons(who, train.persons, test.persons, first.train.persons is not None)
-        clients.append(Client(client.name, _by_person(train), _by_person(test)))
+        clients.append(Client(client.name, _by_person(train), _by_person(test, first=train.units)))
     return replace(federation, clients=tuple(clients))
 
 
@@ -248,12 +248,12 @@ def _persons(who: str, records: Records) -> Tensor | None:
     return persons.detach()
 
 
-def _by_person(records: Records) -> Records:
-    """The same records, those of a person side by side."""
+def _by_person(records: Records, first: int = 0) -> Records:
+    """The same records, those of a person side by side, and persons numbered from `first`."""
     if records.persons is None:
         return records
     order, persons = by_person(records.persons)
-    return Records(records.x[order], records.y[order], persons)
+    return Records(records.x[order], records.y[order], persons + first)
 
 
 def _check_classes(who: str, labels: Tensor, task: Task) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..values import BadValue, number, whole
 from .dirichlet import LabelDistribution, dirichlet
 from .federation import Client, Federation, Records, Task
+from .persons import drawn
 
 if TYPE_CHECKING:
     from ..config import DataConfig
@@ -67,12 +68,12 @@ class Deal:
 
 def divided(config: DataConfig, records: Records, task: Task, seed: int) -> Federation:
     """The federation of records that are split over `data.clients` clients by `data.partition`. Each holds some out."""
-    if config.partition == "dirichlet" and config.overlap:
-        return _overlapping(config, records, task, seed)
-    if records.persons is None:
-        dealt = deal(config, records.y.numpy(), seed)
-    else:
+    if records.persons is not None:
         dealt = _deal_persons(config, records.persons, seed)
+    elif config.partition == "dirichlet" and config.overlap:
+        return _overlapping(config, records, task, seed)
+    else:
+        dealt = deal(config, records.y.numpy(), seed)
     clients = {name: subset(records, mine) for name, mine in dealt.rows.items()}
     return federated(config, clients, task, seed)
 
@@ -182,11 +183,10 @@ def held_out(name: str, records: Records, fraction: float, seed: int) -> Client:
     Where records have persons, a fraction of the persons is held out, each with all records.
     """
     count = _held(records.units, fraction)
-    order = generator(seed, "test", name).permutation(records.units)
     if records.persons is None:
+        order = generator(seed, "test", name).permutation(records.units)
         return Client(name, subset(records, np.sort(order[count:])), subset(records, np.sort(order[:count])))
-    person_of = records.persons.unique(return_inverse=True)[1].numpy()
-    held = np.isin(person_of, order[:count])
+    held = np.isin(records.persons.numpy(), drawn(records.persons, count, seed, name))
     return Client(name, subset(records, np.flatnonzero(~held)), subset(records, np.flatnonzero(held)))
 
 

@@ -190,5 +190,7 @@ def records(encoding: Encoding, sheet: Sheet, person: str = "") -> tuple[Records
     encoded = encoding.encode({name: sheet.column(name) for name in encoding.names}, sheet.place)
     x = torch.from_numpy(encoded.checked())
     y = encoding.encode_labels(sheet.column(encoding.label.name), sheet.place)
-    persons = from_texts(sheet.column(person), lambda i: sheet.place(i, person)) if person else None
+    persons = None
+    if person:
+        persons = from_texts(sheet.column(person), lambda i: sheet.place(i, person), encoding.decimal)
     return Records(x, y, persons), encoded.outside

@@ -38,10 +38,18 @@ class Groups:
     def summed(self, values: Tensor) -> Tensor:
         """Σ over the rows of each group: [B, …] → [B, …]; groups without rows have zeros."""
         if values.is_cuda:  # `index_add` adds in any order there, and a product has the same bits every time
-            mine = self.of.unsqueeze(0) == torch.arange(len(self.of), device=self.of.device).unsqueeze(1)
-            flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
-            return (mine.to(values.dtype) @ flat).reshape(values.shape)
+            return self.multiplied(values)
         return torch.zeros_like(values).index_add(0, self.of, values)
+
+    def multiplied(self, values: Tensor) -> Tensor:
+        """The same sums as a product. Zero times what is not finite is NaN, so that is left out and put in afterwards:
+        a person whose gradient is not finite may change nobody else's sum."""
+        mine = (self.of.unsqueeze(0) == torch.arange(len(self.of), device=self.of.device).unsqueeze(1)).to(values.dtype)
+        flat = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
+        finite = torch.isfinite(flat)
+        total = mine @ torch.where(finite, flat, 0.0)
+        broken = mine @ (~finite).to(values.dtype) > 0
+        return torch.where(broken, torch.nan, total).reshape(values.shape)
 
     def rows(self, valid: Tensor) -> Tensor:
         """How many valid rows the person of each row has, double [B]; 1 for padding."""
