@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -312,10 +313,16 @@ def _line(row: dict[str, Any]) -> str:
     engine = row.get("engine_accuracy")
     cells = [
         row["federation"], row["target"], _settings(row["best"]), f"{_mean(best):.1f}", _settings(row["auto"]),
-        f"{_mean(mine):.1f}", f"{_mean(mine) - _mean(best):+.1f}", f"{statistics.stdev(mine):.1f}",
+        f"{_mean(mine):.1f}", f"{_mean(mine) - _mean(best):+.1f} ± {_error(row):.1f}", f"{statistics.stdev(mine):.1f}",
         f"{_mean(engine):.1f}" if engine else "–", "yes" if row["warnings"] else "",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _error(row: dict[str, Any]) -> float:
+    """The standard error of the mean difference: both sides have the same seeds."""
+    differences = [mine - best for mine, best in zip(row["auto_accuracy"], row["best_accuracy"], strict=True)]
+    return statistics.stdev(differences) / math.sqrt(len(differences))
 
 
 def _tiny_line(row: dict[str, Any]) -> str:
@@ -328,6 +335,7 @@ def page(report: dict[str, Any]) -> str:
     """The result as Markdown."""
     rows = report["rows"]
     behind = [_mean(row["best_accuracy"]) - _mean(row["auto_accuracy"]) for row in rows]
+    unclear = sum(gap + 2 * _error(row) > ALLOWED for row, gap in zip(rows, behind, strict=True))
     far = [row for row, gap in zip(rows, behind, strict=True) if gap > ALLOWED]
     moved = [abs(_mean(row["tiny_client"]) - _mean(row["auto_accuracy"])) for row in rows]
     within = sum(move < statistics.stdev(row["auto_accuracy"]) for move, row in zip(moved, rows, strict=True))
@@ -343,7 +351,7 @@ def page(report: dict[str, Any]) -> str:
         versions=", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         seeds=report["seeds"], points=len(RATES) * len(ROUNDS) * len(CLIPS), rates=_listed(RATES), rounds=_listed(ROUNDS),
         clips=_listed(CLIPS), federations=federations, rows="\n".join(map(_line, rows)), count=len(rows),
-        met=len(rows) - len(far), missed=missed, mean=f"{-_mean(behind):+.1f}", largest=f"{-max(behind):+.1f}",
+        met=len(rows) - len(far), missed=missed, unclear=unclear, mean=f"{-_mean(behind):+.1f}", largest=f"{-max(behind):+.1f}",
         tiny="\n".join(map(_tiny_line, rows)), within=within, engine=report["engine"],
     )  # fmt: skip
 
