@@ -20,8 +20,8 @@ def client(name="north", records=412, tested=100, epsilon=2.0, metric="auc", **s
     )  # fmt: skip
 
 
-def row(of, in_use="released", lower_is_better=False, metric="auc"):
-    (found,) = joining([of], metric, in_use, lower_is_better)
+def row(of, in_use="released", lower_is_better=False, metric="auc", unit="record"):
+    (found,) = joining([of], metric, in_use, lower_is_better, unit)
     return found
 
 
@@ -74,6 +74,9 @@ def test_few_records_undefined_scores_and_metrics_without_intervals_decide_nothi
     assert few.verdict == "cannot be told"
     assert few.sentence.endswith("(19 test records are too few).")
     assert row(client(tested=FEWEST_RECORDS, released=GOOD, alone_private=BAD)).verdict == "gains"
+    persons = row(client(tested=3, released=GOOD, alone_private=BAD), unit="person")
+    assert persons.sentence.startswith("north (412 persons): ")
+    assert persons.sentence.endswith("(3 test persons are too few).")
     bare = row(client(released=(0.9,), alone_private=(0.1,)))
     assert bare.verdict == "cannot be told"
     assert bare.sentence.endswith("(this metric has no intervals).")

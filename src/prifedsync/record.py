@@ -19,7 +19,7 @@ from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .joining import Joining, joining, shown
-from .limits import RECORD
+from .limits import RECORD, Unit
 from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
@@ -55,7 +55,7 @@ class ClientRecord:
     noisy_queries: int
     planned: dict[str, Any] | None  # the guarantee for all rounds, where an honest coin decides participation
     taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
-    test_records: int | None = None  # None where the number is not public
+    test_records: int | None = None  # test persons where they are the unit; None where the number is not public
     scores: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)  # model → metric → score on its test records
 
     @property
@@ -89,6 +89,7 @@ class RunRecord:
     settings: tuple[str, ...] = ()  # the numbers of the config that were chosen from public numbers, and why
     lower_is_better: tuple[str, ...] = ()  # metrics of which less is better
     in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
+    unit: Unit = RECORD  # what a guarantee is about and what is counted: records, or persons
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
@@ -121,7 +122,7 @@ class RunRecord:
         return self._joining([self.clients[place] for place in places])
 
     def _joining(self, clients: Sequence[ClientRecord]) -> tuple[Joining, ...]:
-        return joining(clients, self.metric, self.in_use, self.metric in self.lower_is_better)
+        return joining(clients, self.metric, self.in_use, self.metric in self.lower_is_better, self.unit)
 
     @property
     def undefined(self) -> dict[tuple[str, str, str], tuple[str, ...]]:
@@ -283,7 +284,7 @@ def _upgraded(data: Mapping[str, Any], pooled: str) -> dict[str, Any]:
     models = data["scores"]
     shared: dict[str, list[Any]] = {name: [client[name] for client in data["clients"]] for name in SHARED}
     names = {"mean": "mean_over_clients", "worst": "worst", "clients": "clients"}
-    empty = {**dict.fromkeys(SCORE_NAMES.values()), "records": 0}
+    empty = dict.fromkeys(SCORE_NAMES.values())
 
     def score(old: Mapping[str, Any]) -> dict[str, Any]:
         return {**empty, **{name: old[field] for field, name in names.items()}}

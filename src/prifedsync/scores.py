@@ -48,7 +48,7 @@ class Score:
     worst            the worst client's.
     clients          how many clients are in both means; those whose score is undefined are left out.
     record_mean      mean over test records: each record counts once, so a client's score weighs as many as it has.
-    records          how many test records are in it.
+    records          how many test records are in it; None where that is not public, or there is no such mean.
     interval         of `mean`.
     record_interval  of `record_mean`.
     """
@@ -57,7 +57,7 @@ class Score:
     worst: float | None
     clients: int
     record_mean: float | None = None
-    records: int = 0
+    records: int | None = None
     interval: Interval | None = None
     record_interval: Interval | None = None
 

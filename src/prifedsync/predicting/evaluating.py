@@ -15,6 +15,7 @@ from ..data import Encoding, Task
 from ..data.arrays import read as read_npz
 from ..data.folder import files
 from ..data.preprocessing import Preprocessing
+from ..limits import RECORD, Unit
 from ..metrics import GIVEN_METRIC, Metric, measured, metrics_of
 from ..scores import Measured
 from ..values import NOT_GIVEN, BadValue
@@ -57,6 +58,7 @@ class Evaluation:
     parts     one for each file, or for each client of a file with a client column.
     together  all records as one.
     refusals  why rows were left out.
+    unit      what the intervals resample: records, or whole persons.
     note      what a score is measured in, where that is not plain.
     """
 
@@ -65,6 +67,7 @@ class Evaluation:
     parts: tuple[Part, ...]
     together: Part
     refusals: tuple[BadValue, ...]
+    unit: Unit = RECORD
     note: str = ""
     sentence: str = NOT_COVERED
 
@@ -103,7 +106,9 @@ def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = No
     all_records = measured(metrics, outputs, y, [len(y)], seed=seed, groups=together_groups)
     together = _part(ALL, held, {each.metric: each.clients[0] for each in all_records})
     refusals = tuple(reason for part in held for reason in part.records.refused.values())
-    return Evaluation(model, tuple(each.name for each in metrics), tuple(parts), together, refusals, _note(rules, metrics))
+    names = tuple(each.name for each in metrics)
+    unit: Unit = RECORD if groups is None else "person"
+    return Evaluation(model, names, tuple(parts), together, refusals, unit, _note(rules, metrics))
 
 
 def _groups(held: Sequence[Labelled]) -> list[np.ndarray] | None:

@@ -39,7 +39,7 @@ from ..record import (
     plan_as_json,
 )
 from ..rules import LocalOnly, Noised, Unprotected
-from ..scores import Interval, Measured, Measurement
+from ..scores import Interval, Measured, Measurement, Scores
 from ..sync import Account, Engine
 from .loop import Session
 from .prepare import Prepared
@@ -75,11 +75,12 @@ def record_of(
         guarantee=_stated(statement, randomness) if statement else None,
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
         by_metric={
-            metric.name: {model: found[at].scores for model, found in measured.items()}
+            metric.name: {model: _with_public_counts(found[at].scores, prepared) for model, found in measured.items()}
             for at, metric in enumerate(prepared.metrics)
         },
         lower_is_better=tuple(metric.name for metric in prepared.metrics if metric.lower_is_better),
         in_use="personal" if prepared.rule.personalises else "released",
+        unit=prepared.description.unit,
         warnings=_warnings(prepared, given, guarantees, statement),
         settings=prepared.settings.reasons,
         versions=versions(),
@@ -91,6 +92,13 @@ def record_of(
     return _with_few_intervals(record)
 
 
+def _with_public_counts(scores: Scores, prepared: Prepared) -> Scores:
+    """The scores without numbers of records, unless these are public: that of a person's records never is."""
+    if prepared.config.privacy.neighbours == "replace" and prepared.description.unit == RECORD:
+        return scores
+    return Scores(replace(scores.own, records=None), replace(scores.pooled, records=None))
+
+
 def _clients(
     prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]], watch: Watch
 ) -> tuple[ClientRecord, ...]:
@@ -98,7 +106,7 @@ def _clients(
     accounts = run.engine.accounts()
     most = max(account.taken for account in accounts.values())
     public_count = config.privacy.neighbours == "replace"
-    tested = [len(client.test) for client in prepared.federation.clients] if prepared.federation else None
+    tested = [client.test.units for client in prepared.federation.clients] if prepared.federation else None
     once = _Once(guarantees, config.privacy.randomness)
     clients = []
     for i, job in enumerate(prepared.jobs):
