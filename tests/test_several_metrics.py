@@ -83,6 +83,15 @@ def test_the_record_has_both_means_intervals_and_what_joining_brings(result):
     assert [row.client for row in result.joining] == ["a", "b", "one-class", "untested"]
     assert set(result.joining[0].scores) == {"alone", "alone-private", "released", "personal"}
     assert result.joining[0].epsilon == record.clients[0].planned["epsilon"]["upper"]
+    for client in record.clients[:2]:
+        by = client.scores
+        assert (
+            client.difference.low
+            <= by["released"]["auc"].value - by["alone-private"]["auc"].value
+            <= client.difference.high
+        )
+        assert client.difference.low < client.difference.high
+    assert [client.difference for client in record.clients[2:]] == [None, None]
     assert record.joining[2].sentence.endswith("(undefined: one class only).")
     assert "accuracy on the clients' own test records:" in repr(result)
     assert f"mean over clients {own.mean:.3f}, over records {own.record_mean:.3f}, worst {own.worst:.3f}" in repr(result)
@@ -110,6 +119,17 @@ def test_a_number_of_test_records_that_is_not_public_is_nowhere(neighbours, caps
     for number in ("65", "95", "40", "25", "30"):
         assert f'records":{number}' not in record.text()
         assert f"{number} test record" not in text
+
+
+@pytest.mark.parametrize("ranges", [{}, {"label": [0, 20]}])
+def test_an_error_is_said_to_be_that_of_the_scaled_label_where_it_is(ranges):
+    draw = np.random.default_rng(0)
+    config = {"rounds": 2, "data": {"task": "regression", "ranges": ranges}, "privacy": TWO["privacy"]}
+    given = {"a": (draw.normal(size=(40, 3)), draw.uniform(0, 20, 40))}
+    record = prifedsync.train(config, clients=given).record
+    assert record.metrics == ("rmse",)
+    assert record.note.endswith("scaled to [−1, 1], as in training; times 10 it has its unit" if ranges else "")
+    assert bool(record.note) == bool(ranges)
 
 
 def test_joining_and_intervals_are_covered_by_the_warning(result):

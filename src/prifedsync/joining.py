@@ -5,12 +5,12 @@ Scores have no noise, and neither has anything that is said here: it is for whoe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .limits import RECORD, Unit
-from .scores import LEVEL, Measured
+from .scores import LEVEL, Interval, Measured
 
 MODELS = ("alone", "alone-private", "released", "personal")  # columns of the table, where they are known
 ALL_SHOWN = 20  # clients; of more, the smallest, the median, the largest and the worst are shown
@@ -37,6 +37,8 @@ class Client(Protocol):
     def planned(self) -> dict[str, Any] | None: ...
     @property
     def scores(self) -> Mapping[str, Mapping[str, Measured]]: ...
+    @property
+    def difference(self) -> Interval | None: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Joining:
     records   training records, or persons where they are the unit; None where the number is not public.
     epsilon   upper bound on its ε; None without a bound.
     scores    "alone", "alone-private", "released" and "personal", as far as they were trained.
-    verdict   "gains" or "loses" where the intervals with the others and alone do not overlap, otherwise "cannot be told".
+    verdict   "gains" or "loses" where the interval of the difference between its scores with the others and alone excludes
+              0, otherwise "cannot be told".
     sentence  the same in words.
     unit      what `records` counts.
     """
@@ -81,6 +84,11 @@ def shown(clients: Sequence[Client], metric: str, in_use: str, lower_is_better: 
     return tuple(dict.fromkeys(places))
 
 
+def alone_of(models: Container[str]) -> str | None:
+    """Which models of clients alone a run is compared with, of those that were trained."""
+    return next((kind for kind in HOW if kind in models), None)
+
+
 def _of(client: Client, model: str, metric: str) -> Measured:
     return client.scores.get(model, {}).get(metric, Measured(None))
 
@@ -98,7 +106,7 @@ def _verdict(
 ) -> tuple[Verdict, str]:
     """What follows the client's name."""
     joined = scores.get(in_use, Measured(None))
-    kind = next((kind for kind in HOW if kind in scores), None)
+    kind = alone_of(scores)
     if kind is None:
         return "not compared", f" has {metric} {_shown(joined)} with the others; what it would have alone was not trained"
     alone = scores[kind]
@@ -106,9 +114,9 @@ def _verdict(
     unknown = _unknown(client, joined, alone, unit)
     if unknown or joined.value is None or alone.value is None:
         return "cannot be told", f": it cannot be told whether joining helps: {both} ({unknown})"
-    if (joined.value < alone.value) == lower_is_better:
-        return "gains", f" gains: {both} (the intervals do not overlap)"
-    return "loses", f" loses: {both} (the intervals do not overlap)"
+    assert client.difference is not None
+    verdict: Verdict = "gains" if (client.difference.high < 0) == lower_is_better else "loses"
+    return verdict, f" {verdict}: {both} ({_of_difference(client.difference)} excludes 0)"
 
 
 def _unknown(client: Client, joined: Measured, alone: Measured, unit: Unit) -> str:
@@ -119,9 +127,13 @@ def _unknown(client: Client, joined: Measured, alone: Measured, unit: Unit) -> s
     tested = client.test_records
     if tested is not None and tested < FEWEST_RECORDS:
         return f"{tested} test {unit}{'s are' if tested != 1 else ' is'} too few"
-    if joined.interval is None or alone.interval is None:
-        return "this metric has no intervals"
-    return f"the {LEVEL:.0%} intervals overlap" if joined.interval.overlaps(alone.interval) else ""
+    if client.difference is None:
+        return "the difference has no interval"
+    return f"{_of_difference(client.difference)} includes 0" if client.difference.contains(0) else ""
+
+
+def _of_difference(interval: Interval) -> str:
+    return f"the {LEVEL:.0%} interval of the difference, {interval.low:+.3f} to {interval.high:+.3f},"
 
 
 def _shown(score: Measured) -> str:

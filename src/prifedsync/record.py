@@ -57,6 +57,7 @@ class ClientRecord:
     taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
     test_records: int | None = None  # test persons where they are the unit; None where the number is not public
     scores: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)  # model → metric → score on its test records
+    difference: Interval | None = None  # of its score with the others less that alone, by the first metric
 
     @property
     def personal(self) -> float | None:
@@ -90,6 +91,7 @@ class RunRecord:
     lower_is_better: tuple[str, ...] = ()  # metrics of which less is better
     in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
     unit: Unit = RECORD  # what a guarantee is about and what is counted: records, or persons
+    note: str = ""  # what a score is measured in, where that is not plain
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
@@ -236,7 +238,8 @@ def _client_of(data: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], met
         model: {metric: _measured_of(score) for metric, score in zip(metrics, row, strict=True)}
         for model, row in data["scores"].items()
     }
-    return ClientRecord(**{**data, **values, "scores": scores})
+    ends = data.get("difference")
+    return ClientRecord(**{**data, **values, "scores": scores, "difference": Interval(*ends) if ends else None})
 
 
 def _measured_as_json(score: Measured) -> list[float] | str:

@@ -17,7 +17,7 @@ from ..data.folder import files
 from ..data.preprocessing import Preprocessing
 from ..limits import RECORD, Unit
 from ..metrics import GIVEN_METRIC, Metric, measured, metrics_of
-from ..scores import Measured
+from ..scores import Measured, about_scale
 from ..values import NOT_GIVEN, BadValue
 from .rows import Accepted, Given, Table, as_array, check_columns, from_array, from_table, table_of
 
@@ -108,7 +108,7 @@ def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = No
     refusals = tuple(reason for part in held for reason in part.records.refused.values())
     names = tuple(each.name for each in metrics)
     unit: Unit = RECORD if groups is None else "person"
-    return Evaluation(model, names, tuple(parts), together, refusals, unit, _note(rules, metrics))
+    return Evaluation(model, names, tuple(parts), together, refusals, unit, about_scale(names, rules.label.span))
 
 
 def _groups(held: Sequence[Labelled]) -> list[np.ndarray] | None:
@@ -141,13 +141,6 @@ def _part(name: str, held: Sequence[Labelled], scores: Mapping[str, Measured]) -
     records = sum(len(part.y) for part in held)
     refused = sum(len(part.records.refused) for part in held)
     return Part(name, records, refused, scores)
-
-
-def _note(rules: Preprocessing, metrics: Sequence[Metric]) -> str:
-    span = rules.label.span
-    if span is None or all(metric.name != "rmse" for metric in metrics):
-        return ""
-    return f"rmse is that of the label scaled to [−1, 1], as in training; times {(span[1] - span[0]) / 2:g} it has its unit"
 
 
 # ---------------------------------------------------------------------- records with labels

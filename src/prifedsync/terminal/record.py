@@ -68,11 +68,13 @@ def _explained(record: RunRecord) -> Iterator[str]:
                 f"{metric}: each of {_count(own.clients, 'client')} counts once in the mean over clients, "
                 f"{records} once in the mean over records."
             )
+    if record.note:
+        yield f"{record.note}."
     bounded = [both.own.interval for models in record.by_metric.values() for both in models.values()]
     if any(bounded):
         yield about_intervals(record.unit)
     elif record.scores:
-        yield "There are no intervals: resampling needs a built-in metric, or one that is a mean over records."
+        yield "There are no intervals: they need a built-in metric or a mean over records, and scores that vary."
     for (metric, model, why), names in record.undefined.items():
         reason = f" ({why})" if why else ""
         yield f"{metric} of {model} is undefined at {_named(names)}{reason}, and left out of its means."
