@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prifedsync.metrics import ACCURACY, AUC, F1, METRICS, RMSE, Metric, measured, measuring, scores
+from prifedsync.metrics import ACCURACY, AUC, F1, METRICS, RMSE, Metric, differences, measured, measuring, scores
 from prifedsync.metrics.resampling import FEWEST_RESAMPLES, MOST_DRAWN, RESAMPLES, Resampling
 from prifedsync.metrics.statistics import statistic_of
 from prifedsync.scores import Interval, Score
@@ -135,6 +135,44 @@ def test_records_that_are_all_right_leave_some_doubt():
     assert third == Interval(pytest.approx(0.025), 1.0)
 
 
+@pytest.mark.parametrize("good", [True, False])
+def test_means_of_perfect_scores_leave_some_doubt_too(good):
+    """Of 20, 5 and 10 records that are all right: 35 in the mean over records, and 3 · 5 in the mean over clients."""
+    outputs, y, sizes = together(*(right(of if good else 0, of) for of in (20, 5, 10)))
+    (found,) = measured([ACCURACY], outputs, y, sizes)
+    own = found.scores.own
+    for interval, units in ((own.interval, 15), (own.record_interval, 35), (found.scores.pooled.interval, 35)):
+        end = 0.025 ** (1 / units)
+        assert interval == (Interval(pytest.approx(end), 1.0) if good else Interval(0.0, pytest.approx(1 - end)))
+
+
+def test_the_exact_end_of_a_mean_over_clients_is_on_the_safe_side():
+    """Clients with any chances of which the mean lies below the end are all right in at most 2.5 % of the cases."""
+    draw = np.random.default_rng(0)
+    sizes = np.array([20, 5, 10])
+    end = 0.025 ** (1 / 15)
+    chances = 1 - draw.random((20_000, 3)) ** draw.uniform(1, 12, (20_000, 1))
+    below = chances[chances.mean(1) < end]
+    assert len(below) > 1_000
+    assert (below**sizes).prod(1).max() <= 0.025
+
+
+@pytest.mark.parametrize("metric", [AUC, F1, RMSE])
+def test_where_resamples_do_not_vary_there_is_no_interval(metric):
+    """All pairs are in order, all guesses right, all errors equal; the second client's scores do vary."""
+    y = torch.tensor([0.0, 1.0] * 15)
+    perfect = 0.3 * (2 * y - 1) if metric is not RMSE else y + 0.25
+    other = perfect.clone()
+    other[:10] = -other[:10]
+    (found,) = measured([metric], torch.cat([perfect, other])[:, None], y.repeat(2), [30, 30])
+    assert found.clients[0].value is not None
+    assert found.clients[0].interval is None
+    assert found.clients[1].interval.low < found.clients[1].interval.high
+    (alone,) = measured([metric], perfect[:, None], y, [30])
+    own = alone.scores.own
+    assert own.interval is own.record_interval is alone.scores.pooled.interval is None
+
+
 def test_a_function_of_all_records_has_no_interval_and_a_mean_over_records_has_one():
     outputs, y = right(3, 4)
     alone = Metric(name="mine", of=lambda outputs, y: (outputs[:, 0] > 0).double().mean())
@@ -152,6 +190,77 @@ def test_a_thousand_resamples_of_ten_thousand_records_take_about_a_second():
     begun = time.process_time()
     measured([AUC], outputs, y, [10_000])
     assert time.process_time() - begun < 6  # 0.8 s where nothing else runs
+
+
+# ---------------------------------------------------------------------- differences between two models
+
+
+def answers(good):
+    return torch.where(torch.as_tensor(good), 1.0, -1.0)[:, None]
+
+
+def test_the_interval_of_a_difference_is_that_of_pairs():
+    """Both models fail on the same 60 of 200 records, and one of them on 12 more: Var = (0.06 − 0.06²) / 200."""
+    first, second = answers(torch.arange(200) >= 60), answers(torch.arange(200) >= 72)
+    y = torch.ones(200)
+    (one,), (other,) = (measured([ACCURACY], outputs, y, [200]) for outputs in (first, second))
+    (found,) = differences(one, other)
+    assert one.clients[0].interval.low < other.clients[0].interval.high  # they overlap
+    assert found.low > 0
+    assert (found.low + found.high) / 2 == pytest.approx(0.06, abs=0.006)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * math.sqrt((0.06 - 0.06**2) / 200), rel=0.12)
+    (back,) = differences(other, one)
+    assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+def test_the_interval_of_a_difference_covers_it_as_often_as_it_says():
+    """Scores that depend on each other: a record is hard for both models. 300 clients with 150 records each."""
+    draw = torch.Generator().manual_seed(1)
+    hard = torch.rand(300 * 150, generator=draw)
+    first, second = (answers(hard + 0.2 * torch.rand(300 * 150, generator=draw) < share) for share in (0.8, 0.7))
+    y = torch.ones(300 * 150)
+    (one,), (other,) = (measured([ACCURACY], outputs, y, [150] * 300) for outputs in (first, second))
+    covered = sum(each.low <= 0.1 <= each.high for each in differences(one, other))
+    assert 0.90 <= covered / 300 <= 0.98
+
+
+def test_a_model_that_diverged_at_one_client_is_paired_at_the_others():
+    """Its resamples must not move: at the clients after it they would be other ones."""
+    draw = torch.Generator().manual_seed(2)
+    y = torch.ones(180)
+    first, second = (torch.randn(180, 1, generator=draw) + 0.5 for _ in range(2))
+    broken = second.clone()
+    broken[7] = math.nan
+    (one,), (other,), (nan,) = (measured([ACCURACY], outputs, y, [60, 60, 60]) for outputs in (first, second, broken))
+    assert differences(one, nan) == (None, *differences(one, other)[1:])
+    assert nan.clients[1:] == other.clients[1:]
+
+
+def test_whole_persons_are_in_a_difference():
+    person = torch.arange(30).repeat_interleave(10)
+    first, second = answers(person >= 6), answers(person >= 9)
+    by_person = [measured([ACCURACY], outputs, torch.ones(300), [300], groups=[person])[0] for outputs in (first, second)]
+    one_each = [measured([ACCURACY], outputs[::10], torch.ones(30), [30])[0] for outputs in (first, second)]
+    assert differences(*by_person)[0] == pytest.approx(differences(*one_each)[0], abs=1e-12)
+
+
+def test_a_difference_that_does_not_vary():
+    """Right and wrong on each of 20 records: by the exact ends of both. An order without doubt has no interval."""
+    y = torch.ones(20)
+    (one,), (other,) = (measured([ACCURACY], answers([good] * 20), y, [20]) for good in (True, False))
+    end = 0.025 ** (1 / 20)
+    assert differences(one, other) == (Interval(pytest.approx(2 * end - 1), 1.0),)
+    assert differences(one, one) == (Interval(pytest.approx(end - 1), pytest.approx(1 - end)),)
+    y = (torch.arange(20) == 0).float()
+    (one,), (other,) = (measured([AUC], outputs, y, [20]) for outputs in (y[:, None], torch.zeros(20, 1)))
+    assert (one.clients[0].value, other.clients[0].value) == (1.0, 0.5)
+    assert differences(one, other) == (None,)
+
+
+def test_metrics_without_weights_have_no_differences():
+    mine = Metric(name="mine", of=lambda outputs, y: outputs.mean())
+    (one,) = measured([mine], answers([True, False]), torch.ones(2), [2, 0])
+    assert differences(one, one) == (None, None)
 
 
 # ---------------------------------------------------------------------- undefined scores, and means by hand
@@ -198,8 +307,8 @@ def test_nobody_has_test_records():
 
 def test_an_interval_needs_enough_resamples_that_have_a_score(monkeypatch):
     """One positive record among 3 is missing in 30 % of the resamples."""
-    outputs = torch.tensor([0.9, 0.1, 0.2])[:, None]
+    outputs = torch.tensor([0.5, 0.1, 0.9])[:, None]
     y = torch.tensor([1.0, 0.0, 0.0])
-    assert measured([AUC], outputs, y, [3])[0].clients[0].interval == Interval(1.0, 1.0)
+    assert measured([AUC], outputs, y, [3])[0].clients[0].interval == Interval(0.0, 1.0)
     monkeypatch.setattr(measuring, "DEFINED", 0.8)
     assert measured([AUC], outputs, y, [3])[0].clients[0].interval is None

@@ -12,6 +12,7 @@ from prifedsync.config import load
 from prifedsync.planning import jobs_of
 from prifedsync.record import plan_from_json
 from prifedsync.run import prepare, resume, train
+from prifedsync.terminal import print_record
 from prifedsync.values import BadValue
 
 HOSPITALS = {"north": 40, "south": 25, "west": 12}
@@ -72,6 +73,25 @@ def test_a_run_counts_samples_and_states_persons(settings):
     assert record.guarantee["unit"] == "person"
     assert record.scores["released"].pooled.mean > 0.75
     assert record.scores["non-private"].pooled.mean > 0.85
+
+
+def test_a_record_counts_test_persons_and_no_rows(settings, capsys, monkeypatch):
+    """How many rows a person has is private, and so is how many rows are tested on."""
+    monkeypatch.setenv("COLUMNS", "200")
+    record = train(load(str(settings), ["compare=alone"])).record
+    assert record.unit == "person"
+    assert {client.name: client.test_records for client in record.clients} == {
+        name: patients - TRAINED[name] for name, patients in HOSPITALS.items()
+    }
+    for both in record.scores.values():
+        assert both.own.record_mean is not None
+        assert both.own.records is both.pooled.records is None
+    print_record(record, None)
+    text = capsys.readouterr().out
+    assert "each of 3 clients counts once in the mean over clients, each test record once in the mean over records" in text
+    assert "bootstrap intervals over test persons" in text
+    assert "(2 test persons are too few)" in text
+    assert text.partition("Is joining worth it?")[2].split()[:12].count("persons") == 1
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "reference"])

@@ -22,11 +22,14 @@ def client(name, number=0, models=MODELS, metrics=("accuracy",), interval=RANGE)
         name=name, records=400 + number, plan={"mechanism": "NoisySteps", "records": 400 + number, "rounds": 30},
         rounds_taken=30, noisy_queries=30, planned=stated, taken={"epsilon": {"lower": 1.0, "upper": 2.0 + number}},
         test_records=100, scores={model: {metric: Measured(0.934217, interval) for metric in metrics} for model in models},
+        difference=interval and Interval(-0.01234, 0.04567),
     )  # fmt: skip
 
 
 def old_client(name, personal):
-    own = {name: value for name, value in vars(client(name)).items() if name not in ("scores", "test_records")}
+    own = {
+        name: value for name, value in vars(client(name)).items() if name not in ("scores", "test_records", "difference")
+    }
     return own | {"personal": personal, "released": 0.75}
 
 

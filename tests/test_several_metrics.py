@@ -11,6 +11,7 @@ from prifedsync.config import load
 from prifedsync.metrics import Metric
 from prifedsync.record import SCORES_LEAK, RunRecord
 from prifedsync.run import RoundDone
+from prifedsync.terminal import print_record
 from prifedsync.values import BadValue
 
 TWO = {
@@ -82,9 +83,53 @@ def test_the_record_has_both_means_intervals_and_what_joining_brings(result):
     assert [row.client for row in result.joining] == ["a", "b", "one-class", "untested"]
     assert set(result.joining[0].scores) == {"alone", "alone-private", "released", "personal"}
     assert result.joining[0].epsilon == record.clients[0].planned["epsilon"]["upper"]
+    for client in record.clients[:2]:
+        by = client.scores
+        assert (
+            client.difference.low
+            <= by["released"]["auc"].value - by["alone-private"]["auc"].value
+            <= client.difference.high
+        )
+        assert client.difference.low < client.difference.high
+    assert [client.difference for client in record.clients[2:]] == [None, None]
     assert record.joining[2].sentence.endswith("(undefined: one class only).")
     assert "accuracy on the clients' own test records:" in repr(result)
     assert f"mean over clients {own.mean:.3f}, over records {own.record_mean:.3f}, worst {own.worst:.3f}" in repr(result)
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+def test_a_number_of_test_records_that_is_not_public_is_nowhere(neighbours, capsys):
+    private = {**TWO["privacy"], "neighbours": neighbours}
+    nominal = {name: {"records": 60} for name in clients()}
+    own = {"clients": nominal, "data": {"task": "binary", "test_fraction": 0}} if neighbours == "add-remove" else {}
+    config = {**TWO, "privacy": private, "performance": {}, **own}
+    record = prifedsync.train(config, clients=clients()).record
+    counts = [score.records for models in record.by_metric.values() for both in models.values()
+              for score in (both.own, both.pooled)]  # fmt: skip
+    print_record(record, None)
+    text = capsys.readouterr().out
+    if neighbours == "replace":
+        assert {65, 95} <= set(counts)
+        assert "each of 65 test records once" in text
+        return
+    assert set(counts) == {None} == {client.test_records for client in record.clients}
+    assert "each test record once in the mean over records" in text
+    again = RunRecord.from_json(json.loads(record.text()))
+    assert again == record
+    for number in ("65", "95", "40", "25", "30"):
+        assert f'records":{number}' not in record.text()
+        assert f"{number} test record" not in text
+
+
+@pytest.mark.parametrize("ranges", [{}, {"label": [0, 20]}])
+def test_an_error_is_said_to_be_that_of_the_scaled_label_where_it_is(ranges):
+    draw = np.random.default_rng(0)
+    config = {"rounds": 2, "data": {"task": "regression", "ranges": ranges}, "privacy": TWO["privacy"]}
+    given = {"a": (draw.normal(size=(40, 3)), draw.uniform(0, 20, 40))}
+    record = prifedsync.train(config, clients=given).record
+    assert record.metrics == ("rmse",)
+    assert record.note.endswith("scaled to [−1, 1], as in training; times 10 it has its unit" if ranges else "")
+    assert bool(record.note) == bool(ranges)
 
 
 def test_joining_and_intervals_are_covered_by_the_warning(result):

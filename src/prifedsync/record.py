@@ -19,7 +19,7 @@ from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
 from .joining import Joining, joining, shown
-from .limits import RECORD
+from .limits import RECORD, Unit
 from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
@@ -55,8 +55,9 @@ class ClientRecord:
     noisy_queries: int
     planned: dict[str, Any] | None  # the guarantee for all rounds, where an honest coin decides participation
     taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
-    test_records: int | None = None  # None where the number is not public
+    test_records: int | None = None  # test persons where they are the unit; None where the number is not public
     scores: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)  # model → metric → score on its test records
+    difference: Interval | None = None  # of its score with the others less that alone, by the first metric
 
     @property
     def personal(self) -> float | None:
@@ -89,6 +90,8 @@ class RunRecord:
     settings: tuple[str, ...] = ()  # the numbers of the config that were chosen from public numbers, and why
     lower_is_better: tuple[str, ...] = ()  # metrics of which less is better
     in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
+    unit: Unit = RECORD  # what a guarantee is about and what is counted: records, or persons
+    note: str = ""  # what a score is measured in, where that is not plain
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
@@ -121,7 +124,7 @@ class RunRecord:
         return self._joining([self.clients[place] for place in places])
 
     def _joining(self, clients: Sequence[ClientRecord]) -> tuple[Joining, ...]:
-        return joining(clients, self.metric, self.in_use, self.metric in self.lower_is_better)
+        return joining(clients, self.metric, self.in_use, self.metric in self.lower_is_better, self.unit)
 
     @property
     def undefined(self) -> dict[tuple[str, str, str], tuple[str, ...]]:
@@ -235,7 +238,8 @@ def _client_of(data: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], met
         model: {metric: _measured_of(score) for metric, score in zip(metrics, row, strict=True)}
         for model, row in data["scores"].items()
     }
-    return ClientRecord(**{**data, **values, "scores": scores})
+    ends = data.get("difference")
+    return ClientRecord(**{**data, **values, "scores": scores, "difference": Interval(*ends) if ends else None})
 
 
 def _measured_as_json(score: Measured) -> list[float] | str:
@@ -283,7 +287,7 @@ def _upgraded(data: Mapping[str, Any], pooled: str) -> dict[str, Any]:
     models = data["scores"]
     shared: dict[str, list[Any]] = {name: [client[name] for client in data["clients"]] for name in SHARED}
     names = {"mean": "mean_over_clients", "worst": "worst", "clients": "clients"}
-    empty = {**dict.fromkeys(SCORE_NAMES.values()), "records": 0}
+    empty = dict.fromkeys(SCORE_NAMES.values())
 
     def score(old: Mapping[str, Any]) -> dict[str, Any]:
         return {**empty, **{name: old[field] for field, name in names.items()}}

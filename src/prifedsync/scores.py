@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEVEL = 0.95  # of all intervals
 MEAN_OVER_CLIENTS = "mean over clients (each client counts once)"
 MEAN_OVER_RECORDS = "mean over test records (each record counts once)"
 NO_RECORDS = "no test records"
 NOT_FINITE = "the model's outputs are not finite"
+SCALED = "rmse"  # the metric that is measured in the unit of the label, which may be scaled
 
 Values = tuple[float | None, ...]  # one score for each metric of a run; None: undefined
 
@@ -22,8 +26,20 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def overlaps(self, other: Interval) -> bool:
-        return self.low <= other.high and other.low <= self.high
+    def contains(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def minus(self, other: Interval) -> Interval:
+        """Where a difference lies if both lie in their intervals."""
+        return Interval(self.low - other.high, self.high - other.low)
+
+
+def about_scale(metrics: Iterable[str], span: tuple[float, float] | None) -> str:
+    """What errors are measured in, where the label's public range was scaled to [−1, 1]; otherwise nothing."""
+    if span is None or SCALED not in metrics:
+        return ""
+    half = (span[1] - span[0]) / 2
+    return f"{SCALED} is that of the label scaled to [−1, 1], as in training; times {half:g} it has its unit"
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class Score:
     worst            the worst client's.
     clients          how many clients are in both means; those whose score is undefined are left out.
     record_mean      mean over test records: each record counts once, so a client's score weighs as many as it has.
-    records          how many test records are in it.
+    records          how many test records are in it; None where that is not public, or there is no such mean.
     interval         of `mean`.
     record_interval  of `record_mean`.
     """
@@ -57,7 +73,7 @@ class Score:
     worst: float | None
     clients: int
     record_mean: float | None = None
-    records: int = 0
+    records: int | None = None
     interval: Interval | None = None
     record_interval: Interval | None = None
 
@@ -88,8 +104,13 @@ class Scores:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of one kind of model at the end of a run: client by client, and over all of them."""
+    """One metric of one kind of model at the end of a run: client by client, and over all of them.
+
+    resampled  of each client the score in every resample, NaN where it is undefined; None where there are none. Resamples
+               are the same for all models of a run, so that scores can be subtracted one by one.
+    """
 
     metric: str
     clients: tuple[Measured, ...]
     scores: Scores
+    resampled: tuple[np.ndarray | None, ...] = field(default=(), repr=False, compare=False)

@@ -5,6 +5,8 @@ import pytest
 
 import prifedsync
 from prifedsync.metrics import Metric
+from prifedsync.record import RunRecord
+from prifedsync.terminal import print_record
 from prifedsync.values import BadValue
 
 from .folders import DATA, PRIVATE, table, tables, trained, with_weights
@@ -89,7 +91,7 @@ def test_one_file_with_a_client_column_is_scored_by_client(tmp_path):
     assert [part.name for part in prifedsync.open_run(run).evaluate(without).parts] == ["p"]
 
 
-def test_the_error_of_a_regression_says_its_unit(tmp_path):
+def test_the_error_of_a_regression_says_its_unit(tmp_path, capsys):
     tables(tmp_path / "tables", label=lambda age: age / 10, name="stay")
     own = {"task": "regression", "label": "stay", "label_values": [], "ranges": DATA["ranges"] | {"stay": [0, 20]}}
     folder = trained(tmp_path, own)
@@ -98,6 +100,10 @@ def test_the_error_of_a_regression_says_its_unit(tmp_path):
     found = prifedsync.open_run(folder).evaluate(path)
     assert found.together.score == pytest.approx(np.sqrt((1 - 0) ** 2 / 2))  # answers 1 and −1, labels 0 and −1
     assert found.note.endswith("times 10 it has its unit")
+    record = RunRecord.read(folder / "record.json")
+    assert record.note == found.note
+    print_record(record, None)
+    assert f"{found.note}." in capsys.readouterr().out
 
 
 def test_npz_files_with_their_labels(tmp_path):

@@ -94,7 +94,7 @@ def test_means_and_worst_scores_stand_in_their_columns(printed):
 def scored(name, records, **scores):
     given = {model.replace("_", "-"): {"accuracy": score} for model, score in scores.items()}
     planned = {"epsilon": {"lower": 1.0, "upper": 2.00001}}
-    return ClientRecord(name, records, None, 1, 1, planned, None, 40, given)
+    return ClientRecord(name, records, None, 1, 1, planned, None, 40, given, Interval(0.1, 0.3))
 
 
 def test_joining_is_a_table_and_a_sentence_for_each_client(printed):

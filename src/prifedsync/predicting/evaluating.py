@@ -15,8 +15,9 @@ from ..data import Encoding, Task
 from ..data.arrays import read as read_npz
 from ..data.folder import files
 from ..data.preprocessing import Preprocessing
+from ..limits import RECORD, Unit
 from ..metrics import GIVEN_METRIC, Metric, measured, metrics_of
-from ..scores import Measured
+from ..scores import Measured, about_scale
 from ..values import NOT_GIVEN, BadValue
 from .rows import Accepted, Given, Table, as_array, check_columns, from_array, from_table, table_of
 
@@ -57,6 +58,7 @@ class Evaluation:
     parts     one for each file, or for each client of a file with a client column.
     together  all records as one.
     refusals  why rows were left out.
+    unit      what the intervals resample: records, or whole persons.
     note      what a score is measured in, where that is not plain.
     """
 
@@ -65,6 +67,7 @@ class Evaluation:
     parts: tuple[Part, ...]
     together: Part
     refusals: tuple[BadValue, ...]
+    unit: Unit = RECORD
     note: str = ""
     sentence: str = NOT_COVERED
 
@@ -103,7 +106,9 @@ def evaluation(predictor: Predictor, data: Given, model: str, given: Wanted = No
     all_records = measured(metrics, outputs, y, [len(y)], seed=seed, groups=together_groups)
     together = _part(ALL, held, {each.metric: each.clients[0] for each in all_records})
     refusals = tuple(reason for part in held for reason in part.records.refused.values())
-    return Evaluation(model, tuple(each.name for each in metrics), tuple(parts), together, refusals, _note(rules, metrics))
+    names = tuple(each.name for each in metrics)
+    unit: Unit = RECORD if groups is None else "person"
+    return Evaluation(model, names, tuple(parts), together, refusals, unit, about_scale(names, rules.label.span))
 
 
 def _groups(held: Sequence[Labelled]) -> list[np.ndarray] | None:
@@ -136,13 +141,6 @@ def _part(name: str, held: Sequence[Labelled], scores: Mapping[str, Measured]) -
     records = sum(len(part.y) for part in held)
     refused = sum(len(part.records.refused) for part in held)
     return Part(name, records, refused, scores)
-
-
-def _note(rules: Preprocessing, metrics: Sequence[Metric]) -> str:
-    span = rules.label.span
-    if span is None or all(metric.name != "rmse" for metric in metrics):
-        return ""
-    return f"rmse is that of the label scaled to [−1, 1], as in training; times {(span[1] - span[0]) / 2:g} it has its unit"
 
 
 # ---------------------------------------------------------------------- records with labels

@@ -22,8 +22,10 @@ from ..accounting.statement import Statement
 from ..config import PUBLIC
 from ..events import Watch, Working
 from ..files import write_file
+from ..joining import alone_of
 from ..limits import RECORD
 from ..local import Job
+from ..metrics import differences
 from ..record import (
     KEPT,
     NO_GUARANTEE,
@@ -39,7 +41,7 @@ from ..record import (
     plan_as_json,
 )
 from ..rules import LocalOnly, Noised, Unprotected
-from ..scores import Interval, Measured, Measurement
+from ..scores import Interval, Measured, Measurement, Scores, about_scale
 from ..sync import Account, Engine
 from .loop import Session
 from .prepare import Prepared
@@ -69,17 +71,20 @@ def record_of(
     randomness = config.privacy.randomness
     check_counts(prepared, run.engine)
     statement = statement_of(prepared, guarantees)
+    span = prepared.rules.label.span if prepared.rules else None
     record = RunRecord(
         config=config.for_the_record(),
         clients=_clients(prepared, run, guarantees, measured, watch),
         guarantee=_stated(statement, randomness) if statement else None,
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
         by_metric={
-            metric.name: {model: found[at].scores for model, found in measured.items()}
+            metric.name: {model: _with_public_counts(found[at].scores, prepared) for model, found in measured.items()}
             for at, metric in enumerate(prepared.metrics)
         },
         lower_is_better=tuple(metric.name for metric in prepared.metrics if metric.lower_is_better),
-        in_use="personal" if prepared.rule.personalises else "released",
+        in_use=_in_use(prepared),
+        unit=prepared.description.unit,
+        note=about_scale([metric.name for metric in prepared.metrics], span),
         warnings=_warnings(prepared, given, guarantees, statement),
         settings=prepared.settings.reasons,
         versions=versions(),
@@ -91,6 +96,13 @@ def record_of(
     return _with_few_intervals(record)
 
 
+def _with_public_counts(scores: Scores, prepared: Prepared) -> Scores:
+    """The scores without numbers of records, unless these are public: that of a person's records never is."""
+    if prepared.config.privacy.neighbours == "replace" and prepared.description.unit == RECORD:
+        return scores
+    return Scores(replace(scores.own, records=None), replace(scores.pooled, records=None))
+
+
 def _clients(
     prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]], watch: Watch
 ) -> tuple[ClientRecord, ...]:
@@ -98,7 +110,8 @@ def _clients(
     accounts = run.engine.accounts()
     most = max(account.taken for account in accounts.values())
     public_count = config.privacy.neighbours == "replace"
-    tested = [len(client.test) for client in prepared.federation.clients] if prepared.federation else None
+    tested = [client.test.units for client in prepared.federation.clients] if prepared.federation else None
+    apart = _differences(prepared, measured)
     once = _Once(guarantees, config.privacy.randomness)
     clients = []
     for i, job in enumerate(prepared.jobs):
@@ -117,10 +130,24 @@ def _clients(
                 scores={
                     model: {each.metric: _short(each.clients[i]) for each in found} for model, found in measured.items()
                 },
+                difference=_rounded(apart[i]),
             )
         )
         watch(Working("accounting", i + 1, len(prepared.jobs)))
     return tuple(clients)
+
+
+def _in_use(prepared: Prepared) -> str:
+    """The model that clients use after joining."""
+    return "personal" if prepared.rule.personalises else "released"
+
+
+def _differences(prepared: Prepared, measured: Mapping[str, tuple[Measurement, ...]]) -> tuple[Interval | None, ...]:
+    """What each client has by joining, in the first metric; None where nothing was trained alone."""
+    joined, alone = _in_use(prepared), alone_of(measured)
+    if joined not in measured or alone is None:
+        return (None,) * len(prepared.jobs)
+    return differences(measured[joined][0], measured[alone][0])
 
 
 class _Once:
@@ -136,8 +163,11 @@ def _short(score: Measured) -> Measured:
     """A client's score with as many digits as it deserves."""
     if score.value is None:
         return score
-    interval = score.interval and Interval(*(float(f"{end:.4g}") for end in score.interval))
-    return Measured(float(f"{score.value:.6g}"), interval)
+    return Measured(float(f"{score.value:.6g}"), _rounded(score.interval))
+
+
+def _rounded(interval: Interval | None) -> Interval | None:
+    return interval and Interval(*(float(f"{end:.4g}") for end in interval))
 
 
 def _with_few_intervals(record: RunRecord) -> RunRecord:

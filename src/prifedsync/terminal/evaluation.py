@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from ..limits import Unit
 from ..scores import Measured
 from .lines import say, screen, show, table_of
-from .record import INTERVALS, interval, score
+from .record import about_intervals, interval, score
 
 
 class Part(Protocol):
@@ -35,6 +36,8 @@ class Evaluation(Protocol):
     @property
     def together(self) -> Part: ...
     @property
+    def unit(self) -> Unit: ...
+    @property
     def note(self) -> str: ...
     @property
     def sentence(self) -> str: ...
@@ -52,7 +55,7 @@ def print_evaluation(found: Evaluation) -> None:
             table.add_row("", "", "", *(interval(each.interval) for each in scores))
     show(console, table)
     if any(each.interval for part in rows for each in part.scores.values()):
-        say(console, INTERVALS)
+        say(console, about_intervals(found.unit))
     for part in rows:
         for metric in found.metrics:
             if part.scores[metric].why:

@@ -32,7 +32,7 @@ def _table(rows: Sequence[Joining], clients: int) -> Table:
     models = [model for model in MODELS if any(model in row.scores for row in rows)]
     some = "" if len(rows) == clients else f"; {len(rows)} of {clients:,} clients: smallest, median, largest and worst"
     title = f"{TITLE} ({rows[0].metric} on each client's own test records{some})"
-    table = table_of(title, ["client"], ["records", "ε ≤", *(HEADINGS[model] for model in models)])
+    table = table_of(title, ["client"], [f"{rows[0].unit}s", "ε ≤", *(HEADINGS[model] for model in models)])
     for row in rows:
         records = "–" if row.records is None else f"{row.records:,}"
         epsilon = "–" if row.epsilon is None else up(row.epsilon)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..accounting.statement import in_one_line
+from ..limits import Unit
 from ..record import KEPT, RunRecord
 from ..scores import LEVEL, Interval
 from .joining import print_joining
@@ -15,7 +16,6 @@ from .lines import say, say_place, screen, show, table_of, warn
 
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
 MOST_NAMED = 5  # clients
-INTERVALS = f"Ranges are {LEVEL:.0%} bootstrap intervals over test records; they do not show how runs vary."
 COLUMNS = ["mean over clients", "mean over records", "worst client", "all records"]
 
 
@@ -49,6 +49,11 @@ def _table(record: RunRecord, metric: str) -> Table:
     return table
 
 
+def about_intervals(unit: Unit) -> str:
+    """What the ranges are; whole persons are resampled where they are the unit."""
+    return f"Ranges are {LEVEL:.0%} bootstrap intervals over test {unit}s; they do not show how runs vary."
+
+
 def interval(ends: Interval | None) -> str:
     return "" if ends is None else f"{ends.low:.3f}–{ends.high:.3f}"
 
@@ -57,16 +62,19 @@ def _explained(record: RunRecord) -> Iterator[str]:
     """What is in the means, what the intervals are, and which scores are undefined."""
     for metric, models in record.by_metric.items():
         own = models[record.in_use].own if record.in_use in models else None
-        if own and own.records:
+        if own and own.record_mean is not None:
+            records = "each test record" if own.records is None else f"each of {_count(own.records, 'test record')}"
             yield (
-                f"{metric}: each of {_count(own.clients, 'client')} counts once in the mean over clients, each of "
-                f"{_count(own.records, 'test record')} once in the mean over records."
+                f"{metric}: each of {_count(own.clients, 'client')} counts once in the mean over clients, "
+                f"{records} once in the mean over records."
             )
+    if record.note:
+        yield f"{record.note}."
     bounded = [both.own.interval for models in record.by_metric.values() for both in models.values()]
     if any(bounded):
-        yield INTERVALS
+        yield about_intervals(record.unit)
     elif record.scores:
-        yield "There are no intervals: resampling needs a built-in metric, or one that is a mean over records."
+        yield "There are no intervals: they need a built-in metric or a mean over records, and scores that vary."
     for (metric, model, why), names in record.undefined.items():
         reason = f" ({why})" if why else ""
         yield f"{metric} of {model} is undefined at {_named(names)}{reason}, and left out of its means."
