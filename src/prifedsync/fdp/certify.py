@@ -175,7 +175,8 @@ class Certified:
 
     @cached_property
     def _vertices(self) -> dict[Side, tuple[Array, Array, Array, Array, Array]]:
-        return self._both(lambda side: self.sides[side].vertices, Side)
+        sides = self.sides  # first, because it decides whether there are threads
+        return self._both(lambda side: sides[side].vertices, Side)
 
     def _asked(self, eps: float) -> float:
         """The target width of the bracket around this ε: the tolerance, relative if ε is below 1."""
