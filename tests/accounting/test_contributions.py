@@ -65,6 +65,18 @@ def test_several_tiny_clients_are_warned_of_together():
     assert said.endswith("leave it out or give it a larger batch")
 
 
+def test_nobody_is_named_who_does_not_drown_the_others():
+    """Without c0 the noise is 15 times less. More could leave, as the best mean has the largest client alone."""
+    (said,) = of(3, 60, 300, 2400, merge="equal").warnings
+    assert said.startswith("client c0 adds 99.7% of the noise and 25.0% of the signal")
+    assert "without it its noise would be 15 times smaller" in said
+
+
+def test_large_factors_are_written_out():
+    (said,) = of(1, *[400] * 3, merge="equal").warnings
+    assert "would be 170 times smaller" in said
+
+
 @pytest.mark.parametrize(("small", "warned"), [(255, True), (262, False)])
 def test_the_threshold_is_half_the_noise(small, warned):
     """Two clients of one weight: the noise falls by √(1 + r²)/2 without the smaller, r = 1000/small: 2 where r² = 15."""
@@ -75,6 +87,6 @@ def test_a_table_shows_all_or_the_outstanding_ones():
     assert list(of(3, 2, 1).shown()) == ["c0", "c1", "c2"]
     assert len(of(*range(1, 21)).shown()) == 20
     many = of(*range(30, 0, -1), merge="equal")
-    assert list(many.shown()) == ["c29 (smallest)", "c15 (median)", "c0 (largest)", "c29 (noisiest)"]
+    assert list(many.shown()) == ["c29 (smallest and noisiest)", "c15 (median)", "c0 (largest)"]
     by_records = of(*range(30, 0, -1))
     assert list(by_records.shown())[:3] == ["c29 (smallest)", "c15 (median)", "c0 (largest)"]

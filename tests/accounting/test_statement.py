@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan, Target
-from prifedsync.accounting.progress import WorstEpsilon
+from prifedsync.accounting.progress import QUICK, WorstEpsilon
 from prifedsync.accounting.statement import CURVE_LEVELS, Numbers, Statement, down, percent_up, up
 from prifedsync.values import BadValue
 
@@ -134,3 +134,14 @@ def test_progress_is_an_upper_end(monkeypatch):
     monkeypatch.setattr(PrivacyPlan, "guarantee", guarantee)
     plan = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=2.0, records=50, batch=5, local_steps=2), rounds=10)
     assert WorstEpsilon([plan], 1e-5).after(3) == HONEST.epsilon(None).upper
+
+
+def test_progress_never_exceeds_the_headline():
+    """Quick bounds are wide: after 199 of 200 rounds they would be above the certified bound after 200."""
+    plan = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=2.0, records=500, batch=5, local_steps=2), rounds=200)
+    spending = WorstEpsilon([plan], 1e-5)
+    headline = Statement.of(plan).epsilon.upper
+    assert plan.changed(rounds=199).guarantee(tolerance=QUICK).epsilon(1e-5).upper > headline
+    assert spending.after(199) == headline
+    assert spending.after(200) == headline
+    assert plan.changed(rounds=150).guarantee().epsilon(1e-5).lower <= spending.after(150) < headline

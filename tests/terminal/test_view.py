@@ -176,9 +176,13 @@ def test_nothing_moves_on_a_quiet_terminal():
     assert file.getvalue() == ""
 
 
-def test_items_are_tracked_on_a_terminal_only(monkeypatch, capsys):
+def test_items_are_tracked_by_a_bar_on_a_terminal_and_by_lines_elsewhere(monkeypatch, capsys):
     items = {"a": 1, "b": 2}
-    assert tracked(items.items(), "clients") == items.items()
+    assert list(tracked(items.items(), "clients")) == [("a", 1), ("b", 2)]
+    assert capsys.readouterr().err == ""  # done before a line is due
+    monkeypatch.setattr(view, "PLAIN_EVERY", 0.0)
+    assert list(tracked(items.items(), "clients")) == [("a", 1), ("b", 2)]
+    assert capsys.readouterr().err == "clients: 1 of 2, 0 s left\n"
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", terminal)

@@ -58,13 +58,16 @@ class Contributions:
         noisiest = max(self.clients, key=lambda each: each.noise)
         chosen = {"smallest": by_size[min(by_size)], "median": by_size[median_low(by_size)]}
         chosen |= {"largest": by_size[max(by_size)], "noisiest": noisiest}
-        return {f"{each.client} ({word})": each for word, each in chosen.items()}
+        words: dict[Contribution, list[str]] = {}  # no client twice
+        for word, each in chosen.items():
+            words.setdefault(each, []).append(word)
+        return {f"{each.client} ({' and '.join(its)})": each for each, its in words.items()}
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """A warning where the noise of some clients drowns the others: without them the mean would have far less noise."""
         loud, times = self._drowning()
-        if times < TOO_LOUD:
+        if not loud:
             return ()
         names = ", ".join(each.client for each in loud[:MOST_NAMED])
         more = f" and {len(loud) - MOST_NAMED} more" if len(loud) > MOST_NAMED else ""
@@ -76,11 +79,11 @@ class Contributions:
         remedies += [] if self.full_batches else [f"give {them} a larger batch"]
         return (
             f"{who} {noise:.1%} of the noise and {signal:.1%} of the signal to the mean: without {them} its noise would be "
-            f"{times:.2g} times smaller; {' or '.join(filter(None, [', '.join(remedies[:-1]), remedies[-1]]))}",
+            f"{float(f'{times:.2g}'):,.15g} times smaller; {' or '.join(filter(None, [', '.join(remedies[:-1]), remedies[-1]]))}",
         )
 
     def _drowning(self) -> tuple[list[Contribution], float]:
-        """The noisiest clients without whom the mean would have the least noise, and how many times less that is."""
+        """The fewest noisiest clients without whom the mean would have far less noise, and how many times less; or nobody."""
         loudest_first = sorted(self.clients, key=lambda each: each.signal_to_noise * each.signal)  # which is 1/s²
         times = [1.0] * len(loudest_first)  # how many times less noise there is without the first so many
         noise = signal = 0.0
@@ -88,8 +91,8 @@ class Contributions:
             noise += loudest_first[count].noise
             signal += loudest_first[count].signal
             times[count] = signal / sqrt(noise) if noise > 0 else 1.0
-        best = max(range(len(times)), key=lambda count: times[count])
-        return loudest_first[:best], times[best]
+        fewest = next((count for count, each in enumerate(times) if each >= TOO_LOUD), 0)
+        return loudest_first[:fewest], times[fewest]
 
     def as_json(self) -> list[dict[str, object]]:
         return [asdict(each) for each in self.clients]

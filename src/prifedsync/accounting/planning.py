@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ..values import BadValue, whole
 from .calibrate import CannotMeet, Solve, Target, calibrated
@@ -42,14 +44,23 @@ class ClientAnswer:
         }
 
 
-class Answers:
-    """The answers for many clients. Clients with the same plan share one, and others start from their neighbours'."""
+Solved = tuple[PrivacyPlan, Numbers] | CannotMeet
 
-    def __init__(self, target: Target, solve: Solve = "noise") -> None:
+
+class Answers:
+    """The answers for many clients. Clients with the same plan share one, and others start from their neighbours'.
+
+    ahead: what others are working out meanwhile, by the plan that is asked about.
+    """
+
+    def __init__(
+        self, target: Target, solve: Solve = "noise", ahead: Mapping[PrivacyPlan, Future[Solved]] = MappingProxyType({})
+    ) -> None:
         self.target = target
         self.solve: Solve = solve
+        self.ahead = ahead
         self._least_noise = Calibrator(target)
-        self._solved: dict[PrivacyPlan, PrivacyPlan | CannotMeet] = {}
+        self._solved: dict[PrivacyPlan, Solved] = {}
         self._numbers: dict[PrivacyPlan, Numbers] = {}
 
     def __call__(self, client: str, records: int, build: Callable[[], PrivacyPlan]) -> ClientAnswer:
@@ -59,19 +70,24 @@ class Answers:
             asked = build()
         except BadValue as reason:
             return ClientAnswer(client, records, None, None, f"{name} cannot take part: {reason}")
-        if asked not in self._solved:
-            self._solved[asked] = self._solve(asked)
-        plan = self._solved[asked]
-        if isinstance(plan, CannotMeet):
+        found = self.solved(asked)
+        if isinstance(found, CannotMeet):
             span = "" if self.solve == "rounds" else f" in {asked.rounds} rounds"
-            return ClientAnswer(client, records, None, None, f"{name} cannot meet {self.target}{span}: {plan}")
-        return ClientAnswer(client, records, plan, self.numbers(plan), "")
+            return ClientAnswer(client, records, None, None, f"{name} cannot meet {self.target}{span}: {found}")
+        return ClientAnswer(client, records, *found, "")
 
-    def _solve(self, asked: PrivacyPlan) -> PrivacyPlan | CannotMeet:
+    def solved(self, asked: PrivacyPlan) -> Solved:
+        """The plan that meets the target and what it guarantees, or why there is none."""
+        if asked not in self._solved:
+            self._solved[asked] = self.ahead[asked].result() if asked in self.ahead else self._solve(asked)
+        return self._solved[asked]
+
+    def _solve(self, asked: PrivacyPlan) -> Solved:
         try:
-            return self._least_noise(asked) if self.solve == "noise" else calibrated(asked, self.target, self.solve)
+            plan = self._least_noise(asked) if self.solve == "noise" else calibrated(asked, self.target, self.solve)
         except CannotMeet as reason:
             return reason
+        return plan, self.numbers(plan)
 
     def numbers(self, plan: PrivacyPlan) -> Numbers:
         """What the plan guarantees."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -87,17 +89,22 @@ def _answers(
     clients: Mapping[str, int], known: Mapping[str, Any], target: Target, solve: str, quiet: bool
 ) -> list[ClientAnswer]:
     from ..accounting.planning import Answers
+    from ..accounting.side_by_side import ahead
     from ..terminal import tracked
 
-    answer = Answers(target, cast(Literal["noise", "rounds", "batch"], solve))
-    answers = []
-    for client, size in tracked(clients.items(), "clients", wanted=len(clients) > MANY and not quiet):
+    kind = cast(Literal["noise", "rounds", "batch"], solve)
 
-        def build(size: int = size) -> PrivacyPlan:
-            return plan_of(records=size, **known)
+    def build(size: int) -> PrivacyPlan:
+        return plan_of(records=size, **known)
 
-        answers.append(answer(client, size, build))
-    return answers
+    plans = []
+    for size in clients.values():
+        with suppress(BadValue):  # said as this client's answer, below
+            plans.append(build(size))
+    with ahead(plans, target, kind) as working:
+        answer = Answers(target, kind, working)
+        shown = tracked(clients.items(), "clients", wanted=len(clients) > MANY and not quiet)
+        return [answer(client, size, partial(build, size)) for client, size in shown]
 
 
 def _contributions(answers: Sequence[ClientAnswer], merge: str) -> Contributions | None:

@@ -22,6 +22,7 @@ from .lattice import LatticeTooLong, Side
 from .law import Factor, Law, compose, window
 
 MAX_SIZE = 1 << 21  # maximum FFT length; a wider bracket is accepted instead of a longer one
+LONG = 1 << 17  # FFT length from which two threads save more time than it takes to start them
 CURVE_POINTS = 16_000  # number of thresholds of a curve
 TILTS = tuple(float(t) for t in 2.0 ** np.arange(-6, 12.5, 0.5))  # candidates for the best tilt
 TYPICAL_DELTA = 1e-5  # the δ at which the width of the bracket is checked
@@ -100,7 +101,8 @@ class OneSide:
         parts = 1 if overlap < 3 else 2 if overlap < 12 else 4
         tilts = [-i / parts for i in range(parts + 1) if i in (0, parts) or self._affordable(-i / parts)]
         tilts.sort(key=lambda tilt: -abs(tilt + 0.5))  # mirror images one after the other
-        windows = [window(self.factor, tilt) for tilt in tilts]
+        # of mirror images one window is enough: they are mirrored below
+        windows = [window(self.factor, tilt) for tilt in tilts if tilt >= -0.5 or not self.symmetric]
         first, last = min(start for start, _ in windows) - 1, max(start + size for start, size in windows)
         if self.symmetric:
             first, last = min(first, -last), max(last, -first)
@@ -137,6 +139,7 @@ class Certified:
     kinks: frozenset[float]
     tolerance: float
     _built: tuple[float, Factor] | None = None  # the last pessimistic factor from the search for a step
+    _size: int = 1  # its FFT length
 
     @cached_property
     def sides(self) -> dict[Side, OneSide]:
@@ -154,10 +157,11 @@ class Certified:
             step, full = self._affordable(step * float(np.clip(0.9 * np.sqrt(asked / width), 0.1, 0.7)))
         return sides
 
-    @staticmethod
-    def _both(work: Callable[[Key], Value], keys: Iterable[Key]) -> dict[Key, Value]:
-        """Compute both sides in two threads: numpy and the FFT release the interpreter's lock."""
+    def _both(self, work: Callable[[Key], Value], keys: Iterable[Key]) -> dict[Key, Value]:
+        """Compute both sides. Long laws are computed in two threads: numpy and the FFT release the interpreter's lock."""
         given = list(keys)
+        if self._size < LONG:
+            return {key: work(key) for key in given}
         with ThreadPoolExecutor(len(given)) as pool:
             return dict(zip(given, pool.map(work, given), strict=True))
 
@@ -171,7 +175,8 @@ class Certified:
 
     @cached_property
     def _vertices(self) -> dict[Side, tuple[Array, Array, Array, Array, Array]]:
-        return self._both(lambda side: self.sides[side].vertices, Side)
+        sides = self.sides  # first, because it decides whether there are threads
+        return self._both(lambda side: sides[side].vertices, Side)
 
     def _asked(self, eps: float) -> float:
         """The target width of the bracket around this ε: the tolerance, relative if ε is below 1."""
@@ -212,10 +217,10 @@ class Certified:
         for _ in range(8):
             coarse, factor = self._buildable(coarse)
             tilts = (0.0,) if self.symmetric else (0.0, -1.0)
-            size = max(window(factor, tilt)[1] for tilt in tilts) if factor.cgf(0.0) > -np.inf else 1
-            if size <= MAX_SIZE:
+            self._size = max(window(factor, tilt)[1] for tilt in tilts) if factor.cgf(0.0) > -np.inf else 1
+            if self._size <= MAX_SIZE:
                 break
-            coarse *= 1.05 * size / MAX_SIZE
+            coarse *= 1.05 * self._size / MAX_SIZE
         return coarse, coarse > step
 
     def _on_kink(self, step: float) -> float:

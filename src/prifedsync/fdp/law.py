@@ -18,6 +18,7 @@ Notation
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -355,14 +356,31 @@ def _window(factor: Factor, tilt: float) -> tuple[int, int]:
     if variance > 0:
         # under a strong tilt one atom remains, and the variance is rounding: use at least a thousandth of a step
         centre, scale = factor.cgf(tilt), np.sqrt(-2 * LOG_OUTSIDE / max(variance, (1e-3 * factor.step) ** 2))
-        for t in scale * 2.0 ** np.arange(-4, 2):
-            high = min(high, (factor.cgf(tilt + t) - centre - LOG_OUTSIDE) / t)
-            low = max(low, -(factor.cgf(tilt - t) - centre - LOG_OUTSIDE) / t)
+        high = min(high, _least(lambda t: (factor.cgf(tilt + t) - centre - LOG_OUTSIDE) / t, scale))
+        low = max(low, -_least(lambda t: (factor.cgf(tilt - t) - centre - LOG_OUTSIDE) / t, scale))
     else:
         low = high = mean
     first = int(np.floor(low / factor.step)) - 1
     size = fft.next_fast_len(int(np.ceil(high / factor.step)) - first + 2, real=True)
     return first, size
+
+
+def _least(bound: Callable[[float], float], scale: float) -> float:
+    """The least of Chernoff's bounds at t = scale·2^k. (K(t) − K(0) + c)/t has one valley: it ends where they rise again.
+
+    Each of them is a bound, so one that is not the least costs length and never precision.
+    """
+    best = bound(scale)
+    for factors in (0.5, 0.25, 0.125, 0.0625), (2.0,):
+        first = best
+        for factor in factors:
+            value = bound(factor * scale)
+            if not value < best:
+                break
+            best = value
+        if best < first:
+            break  # the valley is on this side
+    return best
 
 
 def compose(factor: Factor, tilt: float) -> Law:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
@@ -148,7 +148,21 @@ class View:
 
 
 def tracked(items: Collection[T], what: str, wanted: bool = True) -> Iterable[T]:
-    """The items, with a bar on the error stream while they are worked through, if that is a terminal."""
-    if not (wanted and sys.stderr.isatty()):
+    """The items, with progress on the error stream while they are worked through: a bar on a terminal, lines elsewhere."""
+    if not wanted or sys.stderr is None:
         return items
-    return track(items, description=what, console=screen(stderr=True), transient=True)
+    if sys.stderr.isatty():
+        return track(items, description=what, console=screen(stderr=True), transient=True)
+    return _told(items, what)
+
+
+def _told(items: Collection[T], what: str) -> Iterator[T]:
+    """A line every few seconds; none if all are done before that."""
+    begun = last = time.monotonic()
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if done and now - last >= PLAIN_EVERY:
+            left = (now - begun) / done * (len(items) - done)
+            say(screen(stderr=True), f"{what}: {done:,} of {len(items):,}, {left:.0f} s left")
+            last = now
+        yield item
