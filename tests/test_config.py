@@ -545,3 +545,14 @@ def test_a_metric_of_ones_own_fits_any_task():
 def test_the_config_never_loads_torch():
     script = "import sys, prifedsync.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_what_a_client_may_not_set_is_not_offered_to_it():
+    text = to_toml(load("digits", ["clients.client-00.batch=5"]), documented=True)
+    shared, own = text.split("[clients", 1)
+    assert "auto, the default" in shared
+    assert "auto, the default" not in own
+    assert "# expected batch size (B), or all records — " in own
+    docs = {each.name: declared(each).doc for each in fields(ClientConfig)}
+    assert not [name for name, doc in docs.items() if "auto" in doc]
+    assert docs["clip_norm"] == "clipping norm (C): largest norm of a per-sample gradient, or of a round's update"

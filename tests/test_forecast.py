@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 import prifedsync
 from prifedsync import cli
-from prifedsync.accounting import PrivacyPlan
+from prifedsync.accounting import Neighbours, NoisySteps, PrivacyPlan
 from prifedsync.config import from_mapping, load
 from prifedsync.events import Planned, Working
+from prifedsync.local import clip_margin
 from prifedsync.planning import with_rule_defaults
 from prifedsync.run import forecast
+from prifedsync.run.forecast import _any_margin
 from prifedsync.run.threads import SMALL, is_small
 from prifedsync.values import BadValue
 
@@ -105,9 +107,73 @@ def test_sizes_come_from_the_config_where_the_data_are_elsewhere(tmp_path):
     assert 0.999 <= said.statement().mu.upper <= 1.0
     with pytest.raises(BadValue, match="rounds = auto is chosen where the data can be read, and here it cannot; give"):
         forecast(load(file, ["rounds=auto"]))
+    with pytest.raises(BadValue, match=r"^rounds and local.batch = auto are chosen where .* they cannot; give numbers$"):
+        forecast(load(file, ["rounds=auto", "local.batch=auto"]))
+    auto = ["local.learning_rate=auto", "privacy.clip_norm=auto"]
+    chosen = forecast(load(file, auto))  # no guarantee depends on these two
+    assert chosen.statement() == said.statement()
+    assert (chosen.config.local.learning_rate, chosen.config.privacy.clip_norm) == ("auto", "auto")
+    shown = run_cli("train", file, "--show-config", *(word for each in auto for word in ("--set", each)))[1]
+    assert "a: records = 40, batch = full, local_steps = 1, noise_multiplier = " in shown
+    with pytest.raises(BadValue, match=r"privacy.clip_norm = auto is chosen where"):  # b's share of the noise depends on it
+        forecast(load(file, [*auto, "clients.b.clip_norm=2"]))
+    with pytest.raises(BadValue, match=r"data.overlap = true needs the data: how many clients hold one record"):
+        forecast(load(file, ["data.overlap=true"]))
     file.write_text(text.format(tmp_path / "not-here", "batch = 5"))  # one number is missing
     with pytest.raises(BadValue, match="not-here"):
         forecast(load(file))
+
+
+FAR = """
+rounds = 4
+[data]
+source = "csv"
+path = "{path}"
+person = "patient"
+person_clients = {copies}
+task = "binary"
+ranges = {{ "*" = [-1, 1] }}
+test_fraction = 0.0
+[local]
+learning_rate = 1.0
+batch = {batch}
+[privacy]
+noise_multiplier = 3.0
+clip_norm = 1.0
+[clients]
+a.records = 12
+b.records = 12
+c.records = 12
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+@pytest.mark.parametrize(("copies", "batch"), [(1, '"full"'), (3, '"full"'), (3, 4)])
+def test_without_the_files_no_less_is_stated_of_persons(tmp_path, copies, batch, device):
+    for name in "abc":
+        rows = [f"{name}{i % 12},{i / 24},{i % 2}" for i in range(24)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["patient,x,label", *rows]) + "\n")
+    stated = {}
+    for path in (tmp_path, tmp_path / "elsewhere"):
+        file = tmp_path / "far.toml"
+        file.write_text(FAR.format(path=path, copies=copies, batch=batch))
+        said = forecast(load(file, [f"performance.device={device}"]))
+        stated[path.name] = said.statement()
+        assert {(job.plan.unit, job.plan.copies) for job in said.jobs} == {("person", copies)}
+    near, far = stated[tmp_path.name].honest.epsilon.upper, stated["elsewhere"].honest.epsilon.upper
+    assert near <= far <= near * 1.001
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("rows", [1, 32])
+@pytest.mark.parametrize("arithmetic", ["float64", "float32", "tf32", "bf16"])
+def test_without_the_files_the_margin_covers_every_device(tmp_path, arithmetic, rows, neighbours):
+    config = own(clients={"a": {"records": 9}}, data={"source": "csv", "path": "far", "classes": 2})
+    for records, batch in ((200, "full"), (200, 20), (60_000, 300), (60_000, "full")):
+        steps = NoisySteps(noise_multiplier=1.0, records=records, batch=batch, local_steps=1, rows_per_unit=rows)
+        for fastest in (torch.float64,) if arithmetic == "float64" else (torch.float64, torch.float32):
+            needed = clip_margin(steps, neighbours, arithmetic, 10**9, fastest, 10**6)
+            assert _any_margin(config)(steps, neighbours) >= needed
 
 
 def test_who_cannot_meet_the_target_is_an_answer_of_plan_and_a_refusal_of_account():
@@ -267,7 +333,16 @@ def test_show_config_downloads_nothing_and_says_what_it_could_not_read(tmp_path)
     shown = tomllib.loads(out)
     assert shown["compare"] == []  # with your own data nothing is compared
     assert shown["privacy"]["randomness"] == "system"
-    assert "# What each client gets is not known: " in out
+    assert "# What each client gets is not known: the error stream says why.\n" in out
+
+
+def test_show_config_puts_no_cell_of_a_record_on_the_output(tmp_path):
+    (tmp_path / "a.csv").write_text("age,label\nZebra-17,0\n")
+    words = ["--set", "data.source=csv", "--data", tmp_path, "--set", "data.classes=2", "--set", "data.ranges.age=[0,9]"]
+    done, out = run_cli("train", "digits", "--show-config", *words)
+    assert done.exit_code == 0
+    assert "Zebra-17" not in out
+    assert "prifedsync: client 'a', a.csv line 2, column 'age' = 'Zebra-17' must be a number" in done.stderr
 
 
 def test_resuming_a_finished_run_says_so_and_is_no_error(tmp_path):

@@ -87,6 +87,8 @@ def test_no_answer_at_all_is_bad_input(call, tmp_path, lines, message):
 def test_bad_input_is_one_line(call, tmp_path):
     (tmp_path / "rows.csv").write_text("Age,sex\n1,f\n", encoding="utf-8")
     rows(tmp_path / "good.csv", "60,f,60")
+    (tmp_path / "some.npz").write_bytes(b"PK\x03\x04")
+    (tmp_path / "folder.png").mkdir()
     for words, message in (
         (
             ("predict", "run", "rows.csv"),
@@ -95,6 +97,14 @@ def test_bad_input_is_one_line(call, tmp_path):
         (("predict", "run", "good.csv", "--model", "noth"), "did you mean north?"),
         (("predict", "run", "good.csv", "--out", "no/such/file.csv"), "lies in a folder that does not exist"),
         (("predict", "run", "good.csv", "--out", "./good.csv"), "is the file of the rows, which would be lost"),
+        (("predict", "run", "good.csv", "--out", "run"), "out = run is a folder; name a file, as in run/answers.csv"),
+        (("predict", "run", "some.npz"), "is an npz file, and this run was trained on tables; give a CSV file"),
+        (("evaluate", "run", "--data", "some.npz"), "is an npz file, and this run was trained on tables; give a CSV file"),
+        (
+            ("evaluate", "run", "--data", "good.csv", "--metrics", "foo"),
+            'metrics = "foo" must be "auto", "accuracy", "auc",',
+        ),
+        (("partition", "digits", "--out", "folder.png"), "out = folder.png is a folder"),
         (("predict", "nowhere", "good.csv"), "has no config.toml"),
         (("predict", "run", "good.csv", "--code", "a:b"), "is not needed"),
         (("evaluate", "run", "--data", "nowhere"), "does not exist"),

@@ -18,7 +18,7 @@ FEWEST_RECORDS = 20  # test records, or test persons where they are the unit, be
 HOW = {"alone-private": "alone at the same privacy", "alone": "alone without privacy"}
 NOT_COMPARED = (
     "What clients would have alone was not trained: --set compare=alone,alone-private adds it to this table. "
-    "It takes about as long as the run, and its scores are covered by no guarantee either."
+    "It takes about as long as the run for each baseline, and its scores are covered by no guarantee either."
 )
 
 Verdict = Literal["gains", "loses", "cannot be told", "not compared"]

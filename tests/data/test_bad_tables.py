@@ -20,7 +20,9 @@ TABLES = [
     ("age,sex,ill\n37.5°C,f,0\n", {}, HERE + "'37.5°C' has the unit '°C'; write 37.5 alone, in the same unit in the whole column"),
     ("age,sex,ill\n€ 12,f,0\n", {}, HERE + "'€ 12' has the unit '€'; write 12 alone, in the same unit in the whole column"),
     ("age,sex,ill\n12 %,f,0\n", {}, HERE + "'12 %' has a percent sign; write 12 alone, with the whole column in percent"),
-    ('age,sex,ill\n"4,5",f,0\n', {}, HERE + "'4,5' must be a number; set data.decimal = \",\" if that is the decimal mark, or write 45 if it separates thousands"),
+    ('age,sex,ill\n"4,5",f,0\n', {}, HERE + "'4,5' must be a number; set data.decimal = \",\" if that is the decimal mark, or write 4.5"),
+    ('age,sex,ill\n"1,234",f,0\n', {}, HERE + "'1,234' must be a number; set data.decimal = \",\" if that is the decimal mark, or write 1234 if it separates thousands"),
+    ('age,sex,ill\n"0,234",f,0\n', {}, HERE + "'0,234' must be a number; set data.decimal = \",\" if that is the decimal mark, or write 0.234"),
     ('age,sex,ill\n"1,234,567",f,0\n', {}, HERE + "'1,234,567' must be a number; write it without thousands separators"),
     ("age;sex;ill\n1.234;f;0\n", {"separator": ";", "decimal": ","}, HERE + "'1.234' must be a number; set data.decimal = \".\" if that is the decimal mark, or write 1234 if it separates thousands"),
     ("age,sex,ill\n<5,f,0\n", {}, HERE + "'<5' is a bound, not a number; write the number that your analysis takes for it, or leave the cell empty"),
@@ -36,7 +38,8 @@ TABLES = [
     ("age,sex,ill\n50,F,0\n", {}, "client 'b', b.csv line 2, column 'sex' = 'F' must be one of data.categories.sex = f, m; write 'f', or add 'F' to the list"),
     ("age,sex,ill\n50,,0\n", {}, "client 'b', b.csv line 2, column 'sex' = '' is a missing value; fill it in, or add a value for it to data.categories.sex and name it in data.missing.sex"),
     ("age,sex,ill\n50,01,0\n", {"categories": {"sex": (1, 2)}}, "client 'a', a.csv line 2, column 'sex' = 'f' must be one of data.categories.sex = 1, 2; correct it, or add 'f' to the list"),
-    ("age,sex,ill\n50,f,\n", {}, "client 'b', b.csv line 2, column 'ill' = '' is a missing label; add the label, or leave the record out"),
+    ("age,sex,ill\n50,f,\n", {}, "client 'b', b.csv line 2, column 'ill' = '' is a missing label; fill it in, or leave the row out"),
+    ("age,sex,ill\n50,f,\n", {"label_values": ("0", "1")}, "client 'b', b.csv line 2, column 'ill' = '' is a missing label; fill it in, or leave the row out"),
     ("age,sex,ill\n50,f,yes\n", {}, "client 'b', b.csv line 2, column 'ill' = 'yes' must be a number; correct it, or list the labels as texts in data.label_values"),
     ("age,stay\n50,3 days\n", NUMBER, "client 'b', b.csv line 2, column 'stay' = '3 days' has the unit 'days'; write 3 alone, in the same unit in the whole column"),
     ('age,sex,ill\n"1\n",f,0\n"2\n\n",f,0\nold,"f\n",1\n', {}, "client 'b', b.csv line 7, column 'age' = 'old' must be a number; list the values of a text column in data.categories.age, or leave it out with data.columns"),
@@ -84,6 +87,17 @@ def test_a_bad_table(tmp_path, table, changed, line):
     (tmp_path / "a.csv").write_text(good.replace(",", separator).replace(".", changed.get("decimal", ".")))
     (tmp_path / "b.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
     assert refusal(tmp_path, **changed) == line
+
+
+@pytest.mark.parametrize("listed", [(), ("age", "sex")])
+def test_the_file_whose_header_differs_is_named_and_not_the_config(tmp_path, listed):
+    """The config says age: a.csv is to be changed, although it is the first."""
+    written(tmp_path, a=GOOD.replace("age", "Age"), b=OTHER)
+    said = refusal(tmp_path, columns=listed)
+    assert said.startswith("client 'a', columns of a.csv = without 'age'")
+    assert said.endswith("must be the same as in b.csv; rename 'Age' to 'age' in a.csv")
+    written(tmp_path, b=OTHER.replace("age", "Age"))  # all files have it: now it is the config's
+    assert "did you mean 'Age'?" in refusal(tmp_path, columns=listed)
 
 
 def test_there_are_forty():

@@ -1,11 +1,13 @@
 """Notes for the owner: shown where they should be, and found in no file."""
 
 import pytest
+from typer.testing import CliRunner
 
 import prifedsync
+from prifedsync import cli
 from prifedsync.config import DataConfig
 from prifedsync.data import load
-from prifedsync.events import ForOwner
+from prifedsync.events import ForOwner, Note
 from prifedsync.terminal import View
 from prifedsync.terminal.lines import screen
 from prifedsync.values import BadValue
@@ -72,6 +74,19 @@ def test_a_file_that_is_split_has_notes_under_its_name(tmp_path):
     assert list(found) == ["north"]
 
 
+QUIET = """
+rounds = 2
+[data]
+source = "csv"
+path = "{}"
+label = "ill"
+task = "binary"
+ranges = {{ height = [1, 2], weight = [0, 200] }}
+[privacy]
+noise_multiplier = 2.0
+"""
+
+
 def test_a_note_is_shown_to_the_owner_and_is_in_no_file(tmp_path, capsys):
     (tmp_path / "north.csv").write_text("height,weight,ill\n" + rows([170 + i for i in range(40)]))
     config = {
@@ -105,3 +120,24 @@ def test_a_quiet_view_shows_no_note(capsys):
         with View(quiet=quiet, console=screen(stderr=True)) as view:
             view(note)
         assert ("no[r]th: column 'x' :smile:" in capsys.readouterr().err) is not quiet
+    with View(quiet=True, notes=True, console=screen(stderr=True)) as view:
+        view(note)
+        view(Note("nobody reads this"))
+    shown = capsys.readouterr().err
+    assert "no[r]th: column 'x' :smile:" in shown
+    assert "nobody" not in shown
+
+
+@pytest.mark.parametrize("option", ["--json", "--quiet"])
+def test_quiet_commands_tell_the_owner_on_the_error_stream(tmp_path, option):
+    (tmp_path / "north.csv").write_text("height,weight,ill\n" + rows([170 + i for i in range(40)]))
+    file = tmp_path / "run.toml"
+    file.write_text(QUIET.format(tmp_path))
+    commands = [["train", file, "--out", tmp_path / "run", option]]
+    commands += [["plan", file, option], ["account", file, option]] if option == "--json" else []
+    for words in commands:
+        done = CliRunner().invoke(cli.app, [str(word) for word in words])
+        assert done.exit_code == 0, done.output
+        assert f"  north: {sentence(0, 40, 40)}" in done.stderr
+        assert "values lie" not in done.stdout
+        assert len(done.stdout.splitlines()) == 1

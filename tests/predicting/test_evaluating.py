@@ -52,7 +52,7 @@ def test_another_metric_one_of_your_own_and_one_that_is_undefined(run, tmp_path)
     assert run.evaluate(path, metrics="auc").together.score == pytest.approx(0.25)  # one of four pairs is in order
     assert run.evaluate(path, metrics=Metric(name="rows", of=lambda outputs, y: len(y))).together.score == 4
     assert run.evaluate(rows(path, "60,f,60,yes"), metrics="auc").together.score is None
-    with pytest.raises(BadValue, match=r"metrics = rmse does not go with data.task = binary"):
+    with pytest.raises(BadValue, match=r"metrics = rmse does not fit data.task = binary"):
         run.evaluate(path, metrics="rmse")
 
 

@@ -144,6 +144,12 @@ def test_semicolons_and_decimal_commas_are_those_of_the_training(tmp_path):
     with_weights(run, WEIGHT, BIAS)
     (tmp_path / "new.csv").write_text("age;sex;weight\n70,5;f;60\n", encoding="utf-8")
     assert prifedsync.open_run(run).predict_proba(tmp_path / "new.csv")[0, 1] == pytest.approx(by_hand(70.5, "f", 60))
+    (tmp_path / "commas.csv").write_text("age,sex,weight\n70,f,60\n", encoding="utf-8")
+    with pytest.raises(BadValue, match=r"with commas in its name; save it with ; between columns, as in training$"):
+        prifedsync.open_run(run).predict(tmp_path / "commas.csv")
+    (tmp_path / "excel.csv").write_text("sep=;\nage;sex;weight\n70;f;60\n", encoding="utf-8")
+    with pytest.raises(BadValue, match=r"names of the columns; delete this line$"):
+        prifedsync.open_run(run).predict(tmp_path / "excel.csv")
 
 
 # ---------------------------------------------------------------------- other tasks
@@ -212,6 +218,14 @@ def test_names_of_models(folder, made):
         run.predict(rows, "north")
 
 
+def test_names_that_are_not_printable_are_shown_as_python_writes_them(folder):
+    record = (folder / "record.json").read_text(encoding="utf-8")
+    (folder / "record.json").write_text(record.replace('"north"', '"no\\u001b[2Jrth"'), encoding="utf-8")
+    said = repr(prifedsync.open_run(folder))
+    assert "clients: 'no\\x1b[2Jrth', south" in said
+    assert "\x1b" not in said
+
+
 def test_without_a_released_model_a_client_must_be_named(tmp_path):
     tables(tmp_path / "tables")
     run = prifedsync.open_run(trained(tmp_path, rule={"name": "alone"}))
@@ -233,14 +247,14 @@ def test_fixed_features_and_raw_pixels_of_digits(tmp_path):
     raw = load_digits().images[:5]
     run = prifedsync.open_run(tmp_path / "run")
     expected = result.model(torch.tensor(raw[:, None] / 16, dtype=torch.float32)).softmax(1).detach()
-    for given in (raw[:, None], raw.reshape(5, 64), raw.reshape(5, 64).tolist()):
+    for given in (raw[:, None], raw, raw.reshape(5, 64), raw.reshape(5, 64).tolist()):
         np.testing.assert_allclose(run.predict_proba(given), expected, rtol=1e-5)
     lines = [",".join(f"pixel {i}" for i in range(64)), *(",".join(map(str, row)) for row in raw.reshape(5, 64).tolist())]
     (tmp_path / "pixels.csv").write_text("\n".join(lines), encoding="utf-8")
     np.testing.assert_allclose(run.predict_proba(tmp_path / "pixels.csv"), expected, rtol=1e-5)
     assert run.columns[:2] == ("x0", "x1")
-    with pytest.raises(BadValue, match=r"must be \(n, 1, 8, 8\), or \(n, 64\)"):
-        run.predict(raw)
+    with pytest.raises(BadValue, match=r"must be \(n, 1, 8, 8\) or \(n, 8, 8\) or \(n, 64\); give"):
+        run.predict(raw[:, :4])
 
 
 def test_the_embedded_table_is_used_by_its_columns(tmp_path):
@@ -277,6 +291,10 @@ def test_arrays_are_scaled_as_in_training_and_refused_by_row(tmp_path):
     assert result.predict(values[:4]).dtype.kind == "i"
     with pytest.raises(BadValue, match="must hold numbers"):
         run.predict([["a", "b", "c"]])
+    with pytest.raises(BadValue, match=r"= \(4, 2\) must be \(n, 3\); give"):
+        run.predict(values[:4, :2])
+    with pytest.raises(BadValue, match=r"^rows = none.npz is not a file; name an npz file"):
+        run.predict("none.npz")
     with pytest.raises(BadValue, match="number of columns = 2 must be 3: one column for each value"):
         run.predict({"a": [1], "b": [2]})
     assert run.evaluate((values, values[:, 0] > 5)).together.records == 60

@@ -44,5 +44,5 @@ def forecast_of(source: str, overrides: Sequence[str] | None, data: Path | None,
     from ..run import forecast
     from ..terminal import View
 
-    with View(quiet) as view:
+    with View(quiet, notes=True) as view:
         return forecast(config, view)

@@ -62,4 +62,6 @@ def picture(out: Path, *endings: str) -> Path:
         raise BadValue("out", out, f"must end in {' or '.join(endings)}")
     if not out.parent.is_dir():
         raise BadValue("out", out, "lies in a folder that does not exist", f"make {out.parent} first")
+    if out.is_dir():
+        raise BadValue("out", out, "is a folder", "name a file")
     return out

@@ -17,7 +17,7 @@ MOST_SHOWN = 20  # reasons for refused rows on the error stream
 
 def predict(
     folder: RunFolder,
-    rows: Annotated[Path, typer.Argument(metavar="ROWS.csv", help="Rows to answer; a CSV file with a header.")],
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="Rows to answer: CSV with a header, or npz.")],
     model: UsedModel = "global",
     out: Annotated[Path | None, typer.Option(help="Write the answers to this file instead of printing them.")] = None,
     code: Code = None,
@@ -25,6 +25,8 @@ def predict(
     """Answer new rows with a trained model, as CSV."""
     if out is not None and not out.parent.is_dir():
         raise BadValue("out", out, "lies in a folder that does not exist", f"make {out.parent} first")
+    if out is not None and out.is_dir():
+        raise BadValue("out", out, "is a folder", f"name a file, as in {out / 'answers.csv'}")
     if out is not None and rows.exists() and out.exists() and out.samefile(rows):
         raise BadValue("out", out, "is the file of the rows, which would be lost", "name another file")
     from ..files import write_file

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from ..accounting.planning import ClientAnswer
-from ..config import EMBEDDED, Config, to_toml
+from ..config import AUTO, EMBEDDED, Config, to_toml
 from ..events import Event, Note
 from ..planning import with_rule_defaults
 from ..values import BadValue
@@ -32,21 +34,24 @@ def _with_data(config: Config) -> tuple[Config, list[str]]:
 
     try:
         found = forecast(config, note)
-    except BadValue as reason:
-        return config, [f"# What each client gets is not known: {reason}"]
+    except BadValue as reason:  # it may hold a cell of a record, which does not belong into a config
+        print(f"prifedsync: {reason}", file=sys.stderr)
+        return config, ["# What each client gets is not known: the error stream says why."]
     lines = ["# Settings that were chosen from public numbers:", *reasons] if reasons else []
     lines += ["# What each client gets, chosen from public numbers:"]
-    lines += [f"#   {_line(answer)}" for answer in found.answers[:MOST_SHOWN]]
+    clips = found.config.privacy.clip_norm != AUTO  # otherwise the data are elsewhere, and it is still to be chosen
+    lines += [f"#   {_line(answer, clips)}" for answer in found.answers[:MOST_SHOWN]]
     more = len(found.answers) - MOST_SHOWN
     return found.config, lines + ([f"#   and {more} more; prifedsync plan prints all"] if more > 0 else [])
 
 
-def _line(answer: ClientAnswer) -> str:
+def _line(answer: ClientAnswer, clips: bool) -> str:
     if answer.plan is None:
         return answer.reason
     mechanism = answer.plan.mechanism
     steps = mechanism.steps
     numbers: dict[str, object] = {"records": answer.records}
     numbers |= {"batch": steps.batch, "local_steps": steps.local_steps} if steps else {}
-    numbers |= {"clip_norm": mechanism.clip_norm, "noise_multiplier": mechanism.noise_multiplier}
+    numbers |= {"clip_norm": mechanism.clip_norm} if clips else {}
+    numbers["noise_multiplier"] = mechanism.noise_multiplier
     return f"{answer.client}: " + ", ".join(f"{name} = {value}" for name, value in numbers.items() if value is not None)

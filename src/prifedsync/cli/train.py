@@ -56,7 +56,7 @@ def _train(config: Config | None, folder: Path, quiet: bool, as_json: bool) -> N
     from ..terminal import View, print_record
 
     try:
-        with View(quiet or as_json) as view:
+        with View(quiet or as_json, notes=True) as view:
             if config is None:
                 result = run.resume(folder, watch=view, progress=False)
             else:

@@ -53,10 +53,14 @@ def field(
     return dataclasses.field(default=default, metadata={DECLARED: declared})
 
 
-def field_like(part: type, name: str) -> Any:
-    """One client's own value of a field of `part`, with the same documentation and bounds; None: the shared value."""
+def field_like(part: type, name: str, without: str = "") -> Any:
+    """One client's own value of a field of `part`, with the same documentation and bounds; None: the shared value.
+
+    without: the end of the documentation, where it is not true of one client.
+    """
     (shared,) = (each for each in fields(part) if each.name == name)
-    return dataclasses.field(default=None, metadata=shared.metadata)
+    own = dataclasses.replace(declared(shared), doc=declared(shared).doc.removesuffix(without))
+    return dataclasses.field(default=None, metadata={DECLARED: own})
 
 
 def open_field(doc: str) -> Any:

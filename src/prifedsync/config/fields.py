@@ -25,6 +25,8 @@ Mechanism = Literal["noisy-steps", "output-gaussian", "output-laplace", "none"]
 Merge = Literal["records", "equal"]
 Compared = Literal["alone", "alone-private", "non-private"]
 
+CHOSEN = "; auto, the default with your own data: chosen from public numbers"  # in the documentation of such fields
+
 # Fields that may be "auto": `settings.chosen` puts numbers in their place before anything is planned, and `planning`
 # refuses a config without. So later rooms hold numbers, and their types say so. None becomes a default in `filled`.
 if TYPE_CHECKING:
@@ -118,9 +120,7 @@ class LocalConfig:
     """Local training: what a client does in a round."""
 
     optimiser: Optimiser = field("sgd", "optimiser that is fed the noisy gradients")
-    learning_rate: AutoNumber = field(
-        None, "learning rate; auto, the default with your own data: chosen from public numbers", 0, ends="(]"
-    )
+    learning_rate: AutoNumber = field(None, "learning rate" + CHOSEN, 0, ends="(]")
     momentum: float = field(0.9, "momentum coefficient (optimiser momentum)", 0, 1, "[)")
     betas: tuple[float, float] = field((0.9, 0.999), "decay rates of adam's two moving averages", 0, 1, "[)")
     stability: float = field(1e-8, "constant added to the denominator of adam, adagrad and rmsprop", 0, ends="(]")
@@ -135,9 +135,7 @@ class LocalConfig:
         "carried", "whether the optimiser's state is carried from round to round or reset"
     )
     local_steps: int = field(1, "noisy gradients per round (K)", 1, MOST_STEPS)
-    batch: AutoBatch = field(
-        None, "expected batch size (B), or all records; auto, the default with your own data: chosen from public numbers", 1
-    )
+    batch: AutoBatch = field(None, "expected batch size (B), or all records" + CHOSEN, 1)
     sampling: Sampling = field(
         "poisson", "how a batch is sampled: each record independently (poisson), or a subset of fixed size (fixed)"
     )
@@ -186,8 +184,7 @@ class PrivacyConfig:
     )
     clip_norm: AutoNumber = field(
         None,
-        "clipping norm (C): largest norm of a per-sample gradient, or of a round's update; "
-        "auto, the default with your own data: chosen from public numbers",
+        "clipping norm (C): largest norm of a per-sample gradient, or of a round's update" + CHOSEN,
         LEAST_CLIP, MOST_CLIP, remedy=CLIP_REMEDY,
     )  # fmt: skip
     noise_multiplier: float | None = field(
@@ -237,12 +234,12 @@ class ClientConfig:
         1,
         MOST_RECORDS,
     )
-    batch: Batch | None = field_like(LocalConfig, "batch")
+    batch: Batch | None = field_like(LocalConfig, "batch", without=CHOSEN)
     local_steps: int | None = field_like(LocalConfig, "local_steps")
     sampling: Sampling | None = field_like(LocalConfig, "sampling")
-    clip_norm: float | None = field_like(PrivacyConfig, "clip_norm")
+    clip_norm: float | None = field_like(PrivacyConfig, "clip_norm", without=CHOSEN)
     noise_multiplier: float | None = field_like(PrivacyConfig, "noise_multiplier")
     optimiser: Optimiser | None = field_like(LocalConfig, "optimiser")
-    learning_rate: float | None = field_like(LocalConfig, "learning_rate")
+    learning_rate: float | None = field_like(LocalConfig, "learning_rate", without=CHOSEN)
     mixing: float | None = field_like(RuleConfig, "mixing")
     strength: float | None = field_like(RuleConfig, "strength")

@@ -123,7 +123,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
                     return held
                 raise ValueError("it holds something that is not an array")
     except UNREADABLE as error:
-        why = " ".join(str(error).split()) or "it is not an npz file"
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = " ".join(said.split()) or "it is not an npz file"
         raise unreadable(path, why, remedy) from None
     raise unreadable(path, "it is a single array", remedy)
 

@@ -60,6 +60,8 @@ def _other_marks(text: str, decimal: str) -> str:
     if not re.fullmatch(r"[+-]?[0-9][0-9.,'’_ \u00a0\u202f]*", text):
         return ""
     if re.fullmatch(rf"[+-]?[0-9]+{re.escape(other)}[0-9]+", text):
-        without = text.replace(other, "")
-        return f'set data.decimal = "{other}" if that is the decimal mark, or write {without} if it separates thousands'
+        cure = f'set data.decimal = "{other}" if that is the decimal mark'
+        if re.fullmatch(r"[+-]?[1-9][0-9]{0,2}.[0-9]{3}", text):
+            return f"{cure}, or write {text.replace(other, '')} if it separates thousands"
+        return f"{cure}, or write {text.replace(other, decimal)}"
     return "write it without thousands separators"

@@ -19,6 +19,7 @@ from .text import Cell, as_number, category, is_missing, shown
 if TYPE_CHECKING:
     from ..config import DataConfig
 
+MISSING_LABEL = "is a missing label", "fill it in, or leave the row out"
 PUBLIC = "it is public, and is never read off the records"
 
 Place = Callable[[int], str]  # where the label of record i is, in words
@@ -125,8 +126,7 @@ class Label:
         values = np.empty(len(texts))
         for i, text in enumerate(texts):
             if is_missing(text):
-                remedy = "add the label, or leave the record out"
-                raise BadValue(place(i), shown(text), "is a missing label", remedy)
+                raise BadValue(place(i), shown(text), *MISSING_LABEL)
             parsed = as_number(text, decimal)
             if parsed is None:
                 raise BadValue(place(i), shown(text), *self._not_a_number(text, decimal))
@@ -143,6 +143,8 @@ class Label:
         found = [position.get(category(text, decimal)) for text in texts]
         if None in found:
             at = found.index(None)
+            if is_missing(texts[at]):
+                raise BadValue(place(at), shown(texts[at]), *MISSING_LABEL)
             rule = f"must be one of data.label_values = {', '.join(self.values)}"
             remedy = "correct the label, or add it to the list"
             raise BadValue(place(at), shown(texts[at]), rule, remedy)

@@ -48,8 +48,11 @@ class Sheet:
         return f"{whose}{self.path.name} line {self.lines[i]}, column {column!r}"
 
 
-def read(path: Path, separator: str = ",", owner: str = "") -> Sheet:
-    """The file as texts without surrounding blanks. Empty lines are left out."""
+def read(path: Path, separator: str = ",", owner: str = "", trained: bool = False) -> Sheet:
+    """The file as texts without surrounding blanks. Empty lines are left out.
+
+    trained: whether the separator is that of a finished training, so that no config can change it.
+    """
     reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=separator, strict=True)
     rows = []
     lines = []
@@ -68,7 +71,7 @@ def read(path: Path, separator: str = ",", owner: str = "") -> Sheet:
         remedy = "write the names of the columns in the first line"
         raise unreadable(path, "its first line is empty", remedy)
     sheet = Sheet(path, header, rows, lines, [owner] * len(rows) if owner else ())
-    _check_separator(sheet, separator)
+    _check_separator(sheet, separator, trained)
     _check_header(sheet)
     _check_rows(sheet)
     return sheet
@@ -92,11 +95,13 @@ def _text(path: Path) -> str:
         raise unreadable(path, f"line {line} is not UTF-8 text", AS_CSV) from None
 
 
-def _check_separator(sheet: Sheet, separator: str) -> None:
+def _check_separator(sheet: Sheet, separator: str, trained: bool) -> None:
     """Refuse a file whose columns are separated by something else."""
     first = sheet.header[0]
     if first.casefold().startswith("sep="):
-        remedy = f"delete this line, and set data.separator = {_written(first[4:5] or separator)}"
+        remedy = "delete this line"
+        if not trained:
+            remedy += f", and set data.separator = {_written(first[4:5] or separator)}"
         raise BadValue(
             f"{sheet.path.name} line 1", repr(first), "is a line for Excel, not the names of the columns", remedy
         )
@@ -106,9 +111,11 @@ def _check_separator(sheet: Sheet, separator: str) -> None:
         if other != separator and other in first:
             rule = f"is a single column, with {name} in its name"
             remedy = f"separate the columns by {SEPARATORS[separator]}"
-            if other in WRITTEN:
+            if trained:
+                remedy = f"save it with {WRITTEN.get(separator, separator)} between columns, as in training"
+            elif other in WRITTEN:
                 remedy = f"if {name} separate the columns, set data.separator = {_written(other)}"
-            if other == ";":
+            if other == ";" and not trained:
                 remedy += '; if the numbers have decimal commas, set data.decimal = "," too'
             raise BadValue(f"{sheet.path.name} line 1", repr(first), rule, remedy)
 

@@ -37,10 +37,10 @@ def from_csv(config: DataConfig, task: Task, seed: int) -> Federation:
     if isinstance(paths, Path):
         return _one_file(config, task, paths, seed)
     sheets = {name: _rows(read(path, _separator(config), name), name) for name, path in paths.items()}
-    first = next(iter(sheets.values()))
-    features = columns(config, first, task)
+    pattern = _pattern(config, list(sheets.values()))
     for name, sheet in sheets.items():
-        _check_alike(config, name, sheet, first, features)
+        _check_alike(config, name, sheet, pattern)
+    features = columns(config, pattern, task)
     alike = _alike(sheets)
     encoding = Encoding.of(config, features, task)
     clients = {}
@@ -88,16 +88,23 @@ def _rows(sheet: Sheet, client: str = "") -> Sheet:
     return sheet
 
 
-def _check_alike(config: DataConfig, client: str, sheet: Sheet, first: Sheet, features: Sequence[str]) -> None:
-    """Refuse a file with other columns than the first."""
-    special = {config.label, config.person} - {""}
-    wanted = {*features, *special} if config.columns else set(first.header)
+def _pattern(config: DataConfig, sheets: Sequence[Sheet]) -> Sheet:
+    """The file that the others are compared with: the first of those with the most columns that the config names."""
+    named = {config.label, config.person, *config.columns, *config.ranges, *config.categories, *config.missing}
+    return max(sheets, key=lambda sheet: len(named.intersection(sheet.header)))
+
+
+def _check_alike(config: DataConfig, client: str, sheet: Sheet, pattern: Sheet) -> None:
+    """Refuse a file with other columns than that one."""
+    wanted = set(pattern.header)
+    if config.columns:
+        wanted &= {*config.columns, config.label, config.person}
     present = set(sheet.header) & wanted if config.columns else set(sheet.header)
     if present == wanted:
         return
     lacking = sorted(wanted - present)
     extra = sorted(present - wanted)
-    rule = f"must be the same as in {first.path.name}"
+    rule = f"must be the same as in {pattern.path.name}"
     remedy = "give all files the same columns, or list the features in data.columns"
     for name in lacking:
         renamed = meant(name, [other for other in sheet.header if other not in wanted])

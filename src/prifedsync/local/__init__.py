@@ -3,7 +3,7 @@
 from .batches import UnnoisedSteps
 from .draws import Draws, Key, RecordedDraws, SeededDraws, SystemDraws
 from .job import Job, Phase
-from .net import CLIP_MARGIN, Arithmetic, GradMethod, LayerRule, LayerRules, Net, Outer, Program
+from .net import CLIP_MARGIN, Arithmetic, GradMethod, LayerRule, LayerRules, Net, Outer, Program, clip_margin
 from .optimisers import Optimiser, Schedule, Update
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "SystemDraws",
     "UnnoisedSteps",
     "Update",
+    "clip_margin",
 ]

@@ -131,6 +131,7 @@ def _metrics(config: Config, task: Task, given: Wanted) -> tuple[Metric, ...]:
         given = config.metrics
     wanted = [given] if isinstance(given, (str, Metric)) else list(given)
     names = [each if isinstance(each, str) else GIVEN_METRIC for each in wanted]
+    config.changed(metrics=names)  # refuses what a training refuses
     metrics = metrics_of(names, task.kind, [each for each in wanted if not isinstance(each, str)])
     for metric in metrics:
         metric.check(task.kind, task.outputs)

@@ -55,6 +55,8 @@ def encoded(given: Given, rules: Preprocessing) -> Accepted:
     if isinstance(rules.encoding, Encoding):
         return from_table(table_of(given, rules), rules.encoding)
     if isinstance(given, (str, Path)) and Path(given).suffix.lower() == ".npz":
+        if not Path(given).is_file():
+            raise BadValue("rows", given, "is not a file", "name an npz file with an array x, or a CSV file")
         held = read_npz(Path(given))
         if "x" not in held:
             raise BadValue(f"{Path(given).name}, arrays", ", ".join(held), "must include x", "write numpy.savez(file, x=x)")
@@ -105,7 +107,9 @@ def _file(path: Path, rules: Preprocessing) -> Table:
     if not path.is_file():
         raise BadValue("rows", path, "is not a file", "name a CSV file with a header")
     encoding = rules.encoding
-    sheet = read_csv(path, separator=encoding.separator) if isinstance(encoding, Encoding) else read_csv(path)
+    if isinstance(encoding, Encoding) and path.suffix.lower() == ".npz":
+        raise BadValue("rows", path, "is an npz file, and this run was trained on tables", "give a CSV file with a header")
+    sheet = read_csv(path, encoding.separator, trained=True) if isinstance(encoding, Encoding) else read_csv(path)
     return Table(path.name, {name: sheet.column(name) for name in sheet.header}, sheet.place)
 
 
@@ -145,8 +149,8 @@ def from_array(values: np.ndarray, rules: Preprocessing, place: Place | None = N
     width = math.prod(rules.shape)
     if values.dtype.kind not in "biuf":
         raise BadValue("rows", values.dtype, "must hold numbers", "give numbers as in training")
-    if values.ndim < 2 or values.shape[1:] not in (rules.shape, (width,)):
-        rule = f"must be (n, {', '.join(map(str, rules.shape))}), or (n, {width})"
+    if values.ndim < 2 or values.shape[1:] not in _shapes(rules.shape):
+        rule = f"must be {' or '.join(f'(n, {_listed(shape)})' for shape in _shapes(rules.shape))}"
         raise BadValue("rows, shape of the array", values.shape, rule, "give one record in each row, as in training")
     flat = values.reshape(len(values), width)
     if encoding.tokens:
@@ -158,6 +162,16 @@ def from_array(values: np.ndarray, rules: Preprocessing, place: Place | None = N
     x = encoding.encoded(filled.reshape(len(values), *rules.shape))
     wrong |= ~np.isfinite(x.reshape(wrong.shape))
     return _accepted(x, flat, wrong, "whole number" if encoding.tokens else "finite number", place or _row)
+
+
+def _shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The shapes in which a record may be given: its own, without its only channel, and as one row of values."""
+    plain = [shape[1:]] if len(shape) > 1 and shape[0] == 1 else []
+    return list(dict.fromkeys([shape, *plain, (math.prod(shape),)]))
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _accepted(x: np.ndarray, flat: np.ndarray, wrong: np.ndarray, wanted: str, place: Place) -> Accepted:

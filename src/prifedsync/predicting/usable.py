@@ -28,8 +28,9 @@ def check_client(name: str, clients: Sequence[str]) -> None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of the names."""
-    return ", ".join(names[:MOST_NAMES]) + " …" * (len(names) > MOST_NAMES)
+    """The first of the names; one that is not printable as Python writes it, since it may be somebody else's."""
+    shown = [name if name.isprintable() else repr(name) for name in names[:MOST_NAMES]]
+    return ", ".join(shown) + " …" * (len(names) > MOST_NAMES)
 
 
 class Usable(ABC):

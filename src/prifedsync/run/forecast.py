@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..accounting import Calibrator, CannotMeet, Statement
+import torch
+
+from ..accounting import Calibrator, CannotMeet, Neighbours, NoisySteps, Statement
 from ..accounting.contributions import Contributions
 from ..accounting.planning import ClientAnswer
-from ..config import Config
+from ..config import AUTO, Config, value_of
 from ..data import Description, Task
 from ..events import Watch, Working
-from ..local import CLIP_MARGIN, Job
-from ..planning import UNCALIBRATED, contributions_of, jobs_of, target_of
+from ..local import Job, clip_margin
+from ..planning import UNCALIBRATED, Margin, contributions_of, jobs_of, target_of
 from ..record import Guarantees
 from ..values import BadValue
 from .prepare import inspected
+
+MOST_PARAMETERS = 10**9  # of a model that is not known yet
+LONGEST_SUM = 10**6  # inputs and outputs of its largest layer together: what one number of a person's norm sums up
+STAND_INS = {"local.learning_rate": 1.0, "privacy.clip_norm": 1.0}  # no guarantee depends on these
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,48 @@ def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, list[Job]]:
     sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
     missing = config.data.path != "" and not Path(config.data.path).exists()
     if missing and sizes and len(sizes) == len(config.clients):
-        described = Description(sizes, (1,), Task("regression", 0))
-        return config, jobs_of(_loud(config), described, lambda steps, neighbours: CLIP_MARGIN)
+        return config, jobs_of(_loud(_with_stand_ins(config)), _described(config, sizes), _any_margin(config))
     found = inspected(config, watch=watch)
     return found.config, jobs_of(_loud(found.config), found.description, found.net.margin_for, rule=found.rule)
+
+
+def _described(config: Config, sizes: dict[str, int]) -> Description:
+    """The federation by the numbers in [clients]. How many clients may hold one person is what the owners state."""
+    data = config.data
+    if data.overlap:
+        rule = "needs the data: how many clients hold one record is counted there, and here they cannot be read"
+        raise BadValue("data.overlap", "true", rule, "name the data with --data, or set data.overlap = false")
+    task = Task("regression", 0)
+    return (
+        Description(sizes, (1,), task, data.person_clients, unit="person")
+        if data.person
+        else Description(sizes, (1,), task)
+    )
+
+
+def _with_stand_ins(config: Config) -> Config:
+    """The config with numbers for what no guarantee depends on. What a guarantee depends on must be given."""
+    needed = ["rounds", "local.batch"]
+    if any(own.clip_norm is not None for own in config.clients.values()):
+        needed.append("privacy.clip_norm")  # whose noise is how large beside the others' depends on it
+    absent = [name for name in needed if value_of(config, name) == AUTO]
+    if absent:
+        are, they, numbers = ("is", "it", "a number") if len(absent) == 1 else ("are", "they", "numbers")
+        rule = f"{are} chosen where the data can be read, and here {they} cannot"
+        raise BadValue(" and ".join(absent), AUTO, rule, f"give {numbers}")
+    return config.changed(**{name: value for name, value in STAND_INS.items() if value_of(config, name) == AUTO})
+
+
+def _any_margin(config: Config) -> Margin:
+    """A clip margin that covers any device and any model that is not gigantic."""
+
+    def margin(steps: NoisySteps, neighbours: Neighbours) -> float:
+        found = clip_margin(steps, neighbours, "float64", MOST_PARAMETERS, torch.float64, LONGEST_SUM)
+        if config.performance.device == "cpu":
+            return found
+        return max(found, clip_margin(steps, neighbours, "tf32", MOST_PARAMETERS, torch.float32, LONGEST_SUM))
+
+    return margin
 
 
 def _loud(config: Config) -> Config:

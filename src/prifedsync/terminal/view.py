@@ -32,14 +32,18 @@ class View:
     """Shows what `run.train` tells. A context manager: `with View() as watch: run.train(config, watch=watch)`.
 
     quiet     show nothing
+    notes     show what is for the owner of the records all the same
     spending  whether to show ε so far; not where bounding it takes longer than a round
     console   where to show it: the error stream, unless given
     """
 
-    def __init__(self, quiet: bool = False, spending: bool = True, console: Console | None = None) -> None:
+    def __init__(
+        self, quiet: bool = False, spending: bool = True, console: Console | None = None, notes: bool = False
+    ) -> None:
         self.console = console or screen(stderr=True)
         self.quiet = quiet
         self.spending = spending
+        self.notes = notes or not quiet
         self.live = self.console.is_terminal and not quiet
         self.last = 0.0
         self.bounded: tuple[WorstEpsilon, int] | None = None  # of whom, and after which round, ε so far was bounded last
@@ -66,12 +70,13 @@ class View:
             self.progress.stop()
 
     def __call__(self, event: Event) -> None:
-        if self.quiet:
+        if isinstance(event, ForOwner):
+            if self.notes:
+                self._for_owner(event)
+        elif self.quiet:
             return
-        if isinstance(event, RoundDone):
+        elif isinstance(event, RoundDone):
             self._round(event)
-        elif isinstance(event, ForOwner):
-            self._notes(event)
         elif isinstance(event, Planned):
             print_contributions(event.contributions, self.console)
         elif isinstance(event, Note):
@@ -84,11 +89,11 @@ class View:
         if not self.quiet:
             say(self.console, text)
 
-    def _notes(self, event: ForOwner) -> None:
-        self.say("For the owner of the records alone, because it depends on them; it is not written anywhere:")
+    def _for_owner(self, event: ForOwner) -> None:
+        say(self.console, "For the owner of the records alone, because it depends on them; it is not written anywhere:")
         for client, sentences in event.notes.items():
             for sentence in sentences:
-                self.say(f"  {client}: {sentence}")
+                say(self.console, f"  {client}: {sentence}")
 
     def _round(self, event: RoundDone) -> None:
         now = time.monotonic()

@@ -4,7 +4,7 @@ from .flat import Loss, Masks
 from .layer_rules import LayerRule, LayerRules
 from .net import Net
 from .per_sample import Outer
-from .precision import CLIP_MARGIN, Arithmetic
+from .precision import CLIP_MARGIN, Arithmetic, clip_margin
 from .programs import GradMethod, Program
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Net",
     "Outer",
     "Program",
+    "clip_margin",
 ]
