@@ -360,8 +360,8 @@ def page(report: dict[str, Any]) -> str:
         versions=", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         seeds=report["seeds"], points=len(RATES) * len(ROUNDS) * len(CLIPS), rates=_listed(RATES), rounds=_listed(ROUNDS),
         clips=_listed(CLIPS), federations=federations, rows="\n".join(map(_line, rows)), count=len(rows),
-        met=len(rows) - len(far), missed=missed, unclear=unclear, mean=f"{-_mean(behind):+.1f}", largest=f"{-max(behind):+.1f}",
-        tiny="\n".join(map(_tiny_line, rows)), within=within, engine=report["engine"],
+        met=len(rows) - len(far), missed=missed, unclear=unclear, mean=f"{-_mean(behind):+.1f}",
+        largest=f"{-max(behind):+.1f}", tiny="\n".join(map(_tiny_line, rows)), within=within, engine=report["engine"],
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_joining_is_a_table_and_a_sentence_for_each_client(printed):
     assert rows["north"] == ["1,412", "2.001", "0.700", "0.900", "0.500"]  # ε on its safe side
     assert rows["south"] == ["5", "2.001", "0.900", "–", "–"]
     assert "north (1,412 records) gains: accuracy 0.900 with the others against 0.700 alone at the same privacy" in text
-    assert "accuracy of released is undefined at south (one class only), and left out of its means." in text
+    assert "accuracy of released: undefined at south (one class only), and left out of the means." in text
     assert "--set" not in text
 
 

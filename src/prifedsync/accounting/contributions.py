@@ -14,6 +14,7 @@ from functools import cached_property
 from math import fsum, sqrt
 from statistics import median_low
 
+from ..limits import RECORD, Unit
 from .plan import PrivacyPlan
 
 MOST_SHOWN = 20  # clients that are all shown
@@ -43,6 +44,7 @@ class Contributions:
     clients: tuple[Contribution, ...]
     merge: str
     full_batches: bool
+    unit: Unit = RECORD
 
     @property
     def alike(self) -> bool:
@@ -77,13 +79,14 @@ class Contributions:
         remedies = [f"leave {them} out"]
         remedies += ['set merge = "records"'] if self.merge == "equal" else []
         remedies += [] if self.full_batches else [f"give {them} a larger batch"]
+        less = f"{float(f'{times:.2g}'):,.15g}"
         return (
             f"{who} {noise:.1%} of the noise and {signal:.1%} of the signal to the mean: without {them} its noise would be "
-            f"{float(f'{times:.2g}'):,.15g} times smaller; {' or '.join(filter(None, [', '.join(remedies[:-1]), remedies[-1]]))}",
+            f"{less} times smaller; {' or '.join(remedies)}",
         )
 
     def _drowning(self) -> tuple[list[Contribution], float]:
-        """The fewest noisiest clients without whom the mean would have far less noise, and how many times less; or nobody."""
+        """The fewest noisiest clients without whom the mean has far less noise, and how many times less; or nobody."""
         loudest_first = sorted(self.clients, key=lambda each: each.signal_to_noise * each.signal)  # which is 1/s²
         times = [1.0] * len(loudest_first)  # how many times less noise there is without the first so many
         noise = signal = 0.0
@@ -111,7 +114,8 @@ def contributions(clients: Sequence[tuple[str, float, PrivacyPlan]], merge: str)
             Contribution(client, plan.mechanism.records, signal, plan.mechanism.noise_multiplier, share, signal / share)
         )
     steps = [plan.mechanism.steps for _, _, plan in clients]
-    return Contributions(tuple(made), merge, all(each is None or each.rate == 1 for each in steps))
+    full = all(each is None or each.rate == 1 for each in steps)
+    return Contributions(tuple(made), merge, full, clients[0][2].unit)
 
 
 def _spread(plan: PrivacyPlan) -> float:

@@ -8,7 +8,7 @@ from ..accounting.contributions import Contributions
 from .lines import say, screen, show, table_of, warn
 
 TITLE = "What each client adds to the mean"
-HEADINGS = ["records", "noise multiplier", "signal", "noise", "signal ÷ noise"]
+HEADINGS = ["noise multiplier", "signal", "noise", "signal ÷ noise"]
 
 
 def print_contributions(found: Contributions, console: Console | None = None) -> None:
@@ -18,9 +18,9 @@ def print_contributions(found: Contributions, console: Console | None = None) ->
     if found.alike:
         say(console, f"Each of the {many} clients adds about {1 / many:.1%} of the signal and of the noise.")
     else:
-        table = table_of(f"{TITLE} ({many} clients)", ["client"], HEADINGS)
+        table = table_of(f"{TITLE} ({many} clients)", ["client"], [f"{found.unit}s", *HEADINGS])
         for name, each in found.shown().items():
-            records = "–" if each.records is None else str(each.records)
+            records = "–" if each.records is None else f"{each.records:,}"
             shares = [f"{each.signal:.1%}", f"{each.noise:.1%}", f"{each.signal_to_noise:.3g}"]
             table.add_row(name, records, f"{each.noise_multiplier:.5g}", *shares)
         show(console, table)

@@ -75,9 +75,13 @@ def _explained(record: RunRecord) -> Iterator[str]:
         yield about_intervals(record.unit)
     elif record.scores:
         yield "There are no intervals: they need a built-in metric or a mean over records, and scores that vary."
+    alike: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}  # reason and clients → model → metrics
     for (metric, model, why), names in record.undefined.items():
+        alike.setdefault((why, names), {}).setdefault(model, []).append(metric)
+    for (why, names), models in alike.items():
+        metrics = ", ".join(dict.fromkeys(metric for each in models.values() for metric in each))
         reason = f" ({why})" if why else ""
-        yield f"{metric} of {model} is undefined at {_named(names)}{reason}, and left out of its means."
+        yield f"{metrics} of {', '.join(models)}: undefined at {_named(names)}{reason}, and left out of the means."
 
 
 def _named(names: Sequence[str]) -> str:
