@@ -78,10 +78,10 @@ def _explained(record: RunRecord) -> Iterator[str]:
     alike: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}  # reason and clients → model → metrics
     for (metric, model, why), names in record.undefined.items():
         alike.setdefault((why, names), {}).setdefault(model, []).append(metric)
-    for (why, names), models in alike.items():
-        metrics = ", ".join(dict.fromkeys(metric for each in models.values() for metric in each))
+    for (why, names), undefined in alike.items():
+        metrics = ", ".join(dict.fromkeys(metric for each in undefined.values() for metric in each))
         reason = f" ({why})" if why else ""
-        yield f"{metrics} of {', '.join(models)}: undefined at {_named(names)}{reason}, and left out of the means."
+        yield f"{metrics} of {', '.join(undefined)}: undefined at {_named(names)}{reason}, and left out of the means."
 
 
 def _named(names: Sequence[str]) -> str:
