@@ -74,16 +74,17 @@ class Contributions:
         who, them = (f"clients {names}{more} add", "them") if len(loud) > 1 else (f"client {names} adds", "it")
         noise = fsum(each.noise for each in loud)
         signal = fsum(each.signal for each in loud)
+        fewer = f"{float(f'{times:.2g}'):,.15g}"  # two digits, and 300 rather than 3e+02
         remedies = [f"leave {them} out"]
         remedies += ['set merge = "records"'] if self.merge == "equal" else []
         remedies += [] if self.full_batches else [f"give {them} a larger batch"]
         return (
             f"{who} {noise:.1%} of the noise and {signal:.1%} of the signal to the mean: without {them} its noise would be "
-            f"{float(f'{times:.2g}'):,.15g} times smaller; {' or '.join(filter(None, [', '.join(remedies[:-1]), remedies[-1]]))}",
+            f"{fewer} times smaller; {' or '.join(filter(None, [', '.join(remedies[:-1]), remedies[-1]]))}",
         )
 
     def _drowning(self) -> tuple[list[Contribution], float]:
-        """The fewest noisiest clients without whom the mean would have far less noise, and how many times less; or nobody."""
+        """The fewest noisiest clients without whom the mean would have far less noise, and how many times less."""
         loudest_first = sorted(self.clients, key=lambda each: each.signal_to_noise * each.signal)  # which is 1/s²
         times = [1.0] * len(loudest_first)  # how many times less noise there is without the first so many
         noise = signal = 0.0
