@@ -3,9 +3,15 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
-from prifedsync.record import SCHEMA_VERSION, ClientRecord, RunRecord
+import prifedsync
+from prifedsync.accounting import NoisySteps, PrivacyPlan
+from prifedsync.accounting.statement import Statement
+from prifedsync.record import SCHEMA_VERSION, ClientRecord, Guarantees, RunRecord, plan_from_json
+from prifedsync.run import recording
 from prifedsync.scores import Interval, Measured, Score
 from prifedsync.values import BadValue
 
@@ -93,6 +99,52 @@ def test_ten_thousand_clients_stay_under_five_megabytes(plans):
     assert len(text.encode()) < 5_000_000
     assert len(json.loads(text)["shared"]["planned"]) == plans
     assert RunRecord.from_json(json.loads(text)).clients[4_321] == whole.clients[4_321]
+
+
+def test_many_different_plans_keep_their_numbers_and_give_their_curves_back():
+    """2,000 plans with statements and plans as a run writes them. The curve that holds for all stays in `guarantee`."""
+    steps = NoisySteps(noise_multiplier=1.23, records=400, batch=16, local_steps=10)
+    plan = PrivacyPlan(mechanism=steps, rounds=30, participation=0.5)
+    guarantees = Guarantees(1e-5, 3)
+    once = recording._Once(guarantees, "system", whole=False)
+    short = once.planned(plan)
+    whole = Statement.of(plan).as_json()
+    assert short == {name: whole[name] for name in short}
+    assert "curve" not in short
+    assert "curve" in recording._Once(guarantees, "system", whole=True).planned(plan)
+    levels, betas = zip(*whole["curve"], strict=True)
+    assert plan_from_json(once.plan(plan)).guarantee()(np.array(levels)).tolist() == list(betas)
+    size, text = _size_of_ten_thousand(2_000, once.plan(plan), short, once.taken(plan, 15))
+    assert len(json.loads(text)["shared"]["planned"]) == 2_000
+    assert size < 5_000_000
+
+
+def _size_of_ten_thousand(different, plan, planned, taken):
+    """10,000 clients of so many plans, which differ from these in their last digits."""
+
+    def one(i):
+        number = i % different
+        upper = {"epsilon": {"lower": 1.2345678901234567, "upper": 1.3 + number / 1e16 * 3}}
+        return replace(few, name=f"client-{i:05}", plan=plan | {"noise_multiplier": 1.23 + number / 7e3},
+                       planned=planned | {"delta": 1e-5 + number / 1e16}, taken=taken | upper)  # fmt: skip
+
+    few = client("", models=("personal", "released"), interval=None)
+    text = record(clients=tuple(one(i) for i in range(10_000))).text()
+    return len(text.encode()), text
+
+
+@pytest.mark.parametrize(("most", "kept"), [(3, True), (2, False)])
+def test_a_run_keeps_the_curves_of_few_plans(monkeypatch, most, kept):
+    monkeypatch.setattr(recording, "MOST_WHOLE", most)
+    config = {"rounds": 2, "data": {"classes": 2}, "local": {"batch": 4}}
+    config |= {"privacy": {"noise_multiplier": 2.0, "randomness": "seeded"}}
+    draw = torch.Generator().manual_seed(0)
+    rows = {
+        name: (torch.randn(n, 3, generator=draw), torch.arange(n) % 2) for name, n in {"a": 40, "b": 50, "c": 60}.items()
+    }
+    found = prifedsync.train(config, clients=rows).record
+    assert all(("curve" in each.planned) == kept for each in found.clients)
+    assert found.guarantee["curve"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

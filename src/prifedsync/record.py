@@ -41,6 +41,7 @@ TIMINGS_LEAK = (
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
 SHARED_PERSONS = "a person may be at several clients (data.person_clients), and leaks through every one of them"
+NUMBERS = ("delta", "epsilon", "mu", "advantage", "worst_case_participation", "unit")  # of a statement, without its curve
 SHARED = ("plan", "planned", "taken")  # of a client: in JSON the place in a list of all different ones
 
 
@@ -358,6 +359,11 @@ class Guarantees:
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
         """One statement that holds for every client."""
         return Statement.worst(self.planned(plan) for plan in dict.fromkeys(plans))
+
+
+def without_curve(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's statement in numbers alone. Its curve follows from its plan: `plan_from_json(client.plan).guarantee()`."""
+    return {name: stated[name] for name in NUMBERS}
 
 
 def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .. import __version__
-from ..accounting import Target
+from ..accounting import PrivacyPlan, Target
 from ..accounting.planning import rare_events
 from ..accounting.statement import Statement
 from ..config import PUBLIC
@@ -39,6 +39,7 @@ from ..record import (
     Guarantees,
     RunRecord,
     plan_as_json,
+    without_curve,
 )
 from ..rules import LocalOnly, Noised, Unprotected
 from ..scores import Interval, Measured, Measurement, Scores, about_scale
@@ -47,6 +48,7 @@ from .loop import Session
 from .prepare import Prepared
 
 MOST_INTERVALS = 1_000  # clients of which a record keeps the intervals of every score
+MOST_WHOLE = 100  # different plans of which a record keeps the whole statement, with its curve
 
 
 def guarantees_of(prepared: Prepared) -> Guarantees:
@@ -112,7 +114,7 @@ def _clients(
     public_count = config.privacy.neighbours == "replace"
     tested = [client.test.units for client in prepared.federation.clients] if prepared.federation else None
     apart = _differences(prepared, measured)
-    once = _Once(guarantees, config.privacy.randomness)
+    once = _Once(guarantees, config.privacy.randomness, whole=len(set(prepared.plans)) <= MOST_WHOLE)
     clients = []
     for i, job in enumerate(prepared.jobs):
         account = accounts[job.client]
@@ -151,11 +153,15 @@ def _differences(prepared: Prepared, measured: Mapping[str, tuple[Measurement, .
 
 
 class _Once:
-    """What a record says of plans, made once for all clients of one plan."""
+    """What a record says of plans, made once for all clients of one plan; only the numbers unless `whole`."""
 
-    def __init__(self, guarantees: Guarantees, randomness: str) -> None:
+    def __init__(self, guarantees: Guarantees, randomness: str, whole: bool) -> None:
+        def stated(plan: PrivacyPlan) -> dict[str, Any]:
+            said = _stated(guarantees.planned(plan), randomness)
+            return said if whole else without_curve(said)
+
         self.plan = cache(plan_as_json)
-        self.planned = cache(lambda plan: _stated(guarantees.planned(plan), randomness))
+        self.planned = cache(stated)
         self.taken = cache(lambda plan, rounds: guarantees.taken(plan, rounds).as_json())
 
 
