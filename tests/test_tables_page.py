@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prifedsync.joining import NOT_COMPARED
+
 PAGE = Path(__file__).parents[1] / "docs" / "tables.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
 NAMED = re.compile(r"\s(?:This|It) is\s`([\w.]+)`:\s*$")  # the words before a block that is a file
@@ -76,3 +78,11 @@ def test_messages_that_the_page_explains_are_in_the_source():
     for message in explained:
         part = re.split(r" = '\w+' |data\.categories\.\w+", message)[-1] or message.split(" data.")[0]
         assert part.strip() in source, part
+
+
+def test_the_page_says_what_scores_are_and_what_comparing_takes():
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert "`p_LABEL` are scores of the model: noise and clipping move them, and they are no calibrated risks." in text
+    takes = "takes about as long as the run for each baseline"
+    assert takes in text
+    assert takes in NOT_COMPARED

@@ -6,6 +6,8 @@ import torch
 
 from prifedsync.config import DataConfig
 from prifedsync.data import load
+from prifedsync.data.arrays import read
+from prifedsync.values import BadValue
 
 
 def loaded(path, **changed):
@@ -57,3 +59,8 @@ def test_a_target_has_a_range_under_the_label_s_name(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((2, 1)), y=[0.0, 10.0])
     records = loaded(tmp_path, task="regression", classes=0, ranges={"label": (0, 20)}).clients[0].train
     assert records.y.tolist() == [-1, 0]
+
+
+def test_a_file_that_is_gone_is_a_sentence(tmp_path):
+    with pytest.raises(BadValue, match=r"^file = gone.npz cannot be read: No such file or directory; "):
+        read(tmp_path / "gone.npz")
