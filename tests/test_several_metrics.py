@@ -84,12 +84,8 @@ def test_the_record_has_both_means_intervals_and_what_joining_brings(result):
     assert set(result.joining[0].scores) == {"alone", "alone-private", "released", "personal"}
     assert result.joining[0].epsilon == record.clients[0].planned["epsilon"]["upper"]
     for client in record.clients[:2]:
-        by = client.scores
-        assert (
-            client.difference.low
-            <= by["released"]["auc"].value - by["alone-private"]["auc"].value
-            <= client.difference.high
-        )
+        joined, alone = (client.scores[model]["auc"].value for model in ("released", "alone-private"))
+        assert client.difference.contains(joined - alone)
         assert client.difference.low < client.difference.high
     assert [client.difference for client in record.clients[2:]] == [None, None]
     assert record.joining[2].sentence.endswith("(undefined: one class only).")
