@@ -232,6 +232,7 @@ def test_a_model_that_diverged_at_one_client_is_paired_at_the_others():
     broken = second.clone()
     broken[7] = math.nan
     (one,), (other,), (nan,) = (measured([ACCURACY], outputs, y, [60, 60, 60]) for outputs in (first, second, broken))
+    assert None not in differences(one, other)
     assert differences(one, nan) == (None, *differences(one, other)[1:])
     assert nan.clients[1:] == other.clients[1:]
 
