@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .whole import Config
 
 NOISE_REMEDY = "give exactly one of noise_multiplier, target.epsilon, target.mu, target.advantage"
+COALITION = "target.coalition"  # a second target, which may stand beside one of the others
 METRICS = get_args(get_args(Metric)[0])
 
 
@@ -26,12 +27,12 @@ def check(config: Config) -> None:
 
 
 def noise_settings(privacy: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a [privacy] table that set the noise. There must be exactly one."""
+    """The fields of a [privacy] table that set the noise: exactly one, or a target against everybody and a coalition."""
     target = privacy.get("target")
     targets = target if isinstance(target, Mapping) else {"": target}
     settings = {"noise_multiplier": privacy.get("noise_multiplier")}
     settings |= {f"target.{name}": value for name, value in targets.items()}
-    return {name: value for name, value in settings.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None and value != {}}
 
 
 def _check_noise(config: Config) -> None:
@@ -40,9 +41,22 @@ def _check_noise(config: Config) -> None:
         _check_no_noise(config, settings)
     elif not settings:
         raise BadValue("[privacy]", NOT_GIVEN, "sets no noise", NOISE_REMEDY)
-    elif len(settings) > 1:
+    elif len(settings) > 1 and not (len(settings) == 2 and COALITION in settings and "noise_multiplier" not in settings):
         rule = f"sets the noise more than once, by {' and '.join(settings)}"
         raise BadValue("[privacy]", NOT_GIVEN, rule, NOISE_REMEDY)
+    _check_coalition(config)
+
+
+def _check_coalition(config: Config) -> None:
+    coalition = config.privacy.target.coalition
+    given = {"mu": coalition.mu, "colluders": coalition.colluders}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        rule = f"is missing: a target against a coalition needs mu and colluders ({as_mapping(coalition)} is given)"
+        raise BadValue(f"privacy.{COALITION}.{missing[0]}", NOT_GIVEN, rule, "give both, or none")
+    if not missing and not config.privacy.masks:
+        rule = "needs masks: without them the server sees every single upload"
+        raise BadValue(f"privacy.{COALITION}.mu", coalition.mu, rule, "set privacy.masks = true")
 
 
 def _check_no_noise(config: Config, settings: Mapping[str, Any]) -> None:

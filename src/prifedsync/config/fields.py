@@ -167,17 +167,26 @@ class RuleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CoalitionConfig:
+    """A second guarantee, against the server and some clients together; needs privacy.masks, and both fields."""
+
+    mu: float | None = field(None, "largest mu against the server and `colluders` clients", 0, 1e3, "()")
+    colluders: int | None = field(None, "number of clients that may collude with the server (t)", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TargetConfig:
     """A guarantee to meet, in place of a noise_multiplier: each client gets the least noise that meets it."""
 
     epsilon: float | None = field(None, "largest epsilon at privacy.delta", 0, 1e3, "()")
     mu: float | None = field(None, "largest mu", 0, 1e3, "()")
     advantage: float | None = field(None, "largest advantage (TPR − FPR) of any attack", 0, 1, "()")
+    coalition: CoalitionConfig = field(CoalitionConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
-    """The protection of a record. Set exactly one of noise_multiplier and the targets."""
+    """The protection of a record. Set noise_multiplier, or one target against everybody, a coalition, or both of these."""
 
     mechanism: Mechanism = field(
         "noisy-steps", "noise on every gradient (noisy-steps), once on a round's update (output-…), or no guarantee (none)"
@@ -199,7 +208,32 @@ class PrivacyConfig:
         "system",
         "secret randomness of the operating system (system), or a simulation whose seed reveals the noise (seeded)",
     )
+    masks: bool = field(
+        False, "mask the uploads in pairs, so that the server learns only their sum; needs one noisy release a round"
+    )
+    attempts: int = field(
+        0, "spare attempts of the whole run: a masked round that lost a client is repeated without it, and counted", 0
+    )
+    least_clients: int | None = field(
+        None,
+        "least number of clients in a round's sum: a client refuses to be in a smaller one; default: all clients less "
+        "privacy.attempts, and 1 where clients may be absent and nothing is masked",
+        1,
+    )
     target: TargetConfig = field(TargetConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """The server's step. What it keeps from round to round is made of what it was sent, and costs no privacy."""
+
+    optimiser: Literal["sgd", "momentum", "adam"] = field(
+        "sgd", "optimiser of the global model; its gradient is the mean change of a round's uploads"
+    )
+    momentum: float = field(0.9, "momentum coefficient (server.optimiser momentum)", 0, 1, "[)")
+    learning_rate: float = field(0.01, "learning rate of adam; sgd and momentum take server_rate", 0, ends="(]")
+    betas: tuple[float, float] = field((0.9, 0.99), "decay rates of adam's two moving averages", 0, 1, "[)")
+    stability: float = field(1e-3, "constant added to the denominator of adam", 0, ends="(]")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from .fields import (
     PerformanceConfig,
     PrivacyConfig,
     RuleConfig,
+    ServerConfig,
 )
 from .layering import (
     DEFAULT_PRESET,
@@ -54,6 +55,9 @@ class Config:
         MOST_STEPS,
     )
     participation: float = field(1.0, "probability that a client takes part in a round (p)", 0, 1, "(]")
+    lost: float = field(
+        0.0, "simulated: probability that a client takes part in a round and its upload never arrives", 0, 1, "[)"
+    )
     server_rate: float = field(1.0, "step of the global model towards the mean of the uploads", 0, 1, "(]")
     merge: Merge = field(
         "records", "weight of a client in the mean of the uploads: its public number of records, or equal for all"
@@ -86,6 +90,7 @@ class Config:
     local: LocalConfig = field(LocalConfig)
     rule: RuleConfig = field(RuleConfig)
     privacy: PrivacyConfig = field(PrivacyConfig)
+    server: ServerConfig = field(ServerConfig)
     performance: PerformanceConfig = field(PerformanceConfig)
     clients: Mapping[str, ClientConfig] = field(dict, "values that differ for one client, by its name")
 
