@@ -12,6 +12,7 @@ guesses bounds μ from below: under a μ-GDP guarantee no test guesses more than
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import torch
 from scipy import stats
@@ -81,7 +82,7 @@ def evidence(prepared, models, canaries):
     columns = [model.double().reshape(10, -1)[:, -canaries:].T for model in models]
     ratio = torch.zeros(canaries, dtype=torch.float64)
     apart = torch.zeros(canaries, dtype=torch.float64)
-    for before, after in zip(columns, columns[1:], strict=False):
+    for before, after in pairwise(columns):
         noisy_sum = (before - after) * records / config.local.learning_rate
         plus, minus = (gradient(before, sign, clip) for sign in (1, -1))
         ratio += ((noisy_sum - (plus + minus) / 2) * (plus - minus)).sum(1)
@@ -116,7 +117,7 @@ def test_readers_of_all_released_models_stay_below_their_claim():
     print(f"{guessed} of {of} bits: μ from {low:.4f} to {high:.4f}, claimed {CLAIM:.4f}; gradients {apart:.3f}·2C apart")
     assert apart > 0.95  # the canaries are nearly the worst records
     assert low < CLAIM < high / apart
-    assert low > 0.75 * CLAIM  # so a claim with a gain of 10 in place of √10 is refuted
+    assert low > 0.6 * CLAIM  # so a claim with a gain of 10 in place of √10 is refuted
     assert high < 0.5  # and one without a gain is far from what readers can do
 
 
