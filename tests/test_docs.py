@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import prifedsync
 from prifedsync.accounting import NoisySteps, PrivacyPlan
 from prifedsync.accounting.statement import up
 from prifedsync.config import load
+from prifedsync.run.prepare import prepare
 
 from .test_rooms import ORDER
 
@@ -138,6 +140,39 @@ def test_the_picture_is_of_the_plan_beside_it():
 
 def test_the_readme_is_short():
     assert len(README.splitlines()) < 150
+
+
+# ---------------------------------------------------------------------- docs/threat-model.md
+
+THREATS = (ROOT / "docs/threat-model.md").read_text(encoding="utf-8")
+
+
+def views(before):
+    """Rows of the table of views that follows this text: how many noises protect, μ, ε."""
+    table = THREATS.split(before)[1].split("\n\n")[1]
+    return re.findall(r"^\| .*? \| .*?\(h = (\d+)\) \| ([\d.]+) \| ([\d.]+) \|$", table, flags=re.MULTILINE)
+
+
+def test_the_views_of_the_default_are_what_the_accounting_says():
+    """With the noise of the plan times √h, where all clients are alike."""
+    plan = prepare(load("digits")).jobs[0].plan
+    rows = views("The default (`prifedsync train`:")
+    assert [int(honest) for honest, _, _ in rows] == [10, 9, 5, 1, 1]
+    for honest, mu, epsilon in rows:
+        seen = plan.changed(noise_multiplier=plan.mechanism.noise_multiplier * sqrt(int(honest))).guarantee()
+        assert (mu, epsilon) == (up(seen.mu().upper), up(seen.epsilon(1e-5).upper))
+    assert float(rows[0][1]) <= 0.3162
+
+
+def test_the_views_of_a_masked_run_are_what_the_accounting_says():
+    rows = views("A masked run: 100 clients with full batches, 30 rounds and 3 spare attempts")
+    assert [int(honest) for honest, _, _ in rows] == [97, 97, 87, 47, 2, 1]
+    (noise,) = map(float, re.findall(r"The noise multiplier is ([\d.]+), which", THREATS))
+    assert noise - 0.01 < 2 * sqrt(30 + 3) / (0.1 * sqrt(100 - 3 - 50)) <= noise
+    for honest, mu, epsilon in rows:
+        steps = NoisySteps(noise_multiplier=noise * sqrt(int(honest)), records=600, batch="full", local_steps=1)
+        seen = PrivacyPlan(mechanism=steps, rounds=30 + 3).guarantee()
+        assert (mu, epsilon) == (up(seen.mu().upper), up(seen.epsilon(1e-5).upper))
 
 
 # ---------------------------------------------------------------------- names of things in the code
