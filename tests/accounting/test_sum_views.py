@@ -100,6 +100,13 @@ def test_other_gains_are_rejected(name):
     assert wrong >= 5
 
 
+def test_equal_weights_of_unequal_clients_lose_most_of_the_gain():
+    """Noise of the same scale at each client weighs 1/records in a mean that weighs clients alike."""
+    records = [20 * 50 ** (place / 9) for place in range(10)]
+    assert gain([1 / each for each in records], 0, 10, 0) == pytest.approx(1.31, abs=0.005)
+    assert gain([1.0] * 10, 0, 10, 0) == pytest.approx(3.16, abs=0.005)
+
+
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("honest", [2, 3, 7])
 def test_gaussian_pair_terms_by_their_closed_form(honest, ratio):
@@ -289,6 +296,8 @@ def test_what_rounding_leaves_is_below_any_delta():
     extreme = math.exp(-(math.pi**2) * 32) * (1.5 * (h + 1) * (h + 1 + 2 * math.pi * 8 * total) + 2)
     assert extreme * 1e11 < 2e-109
     assert extreme * 1e11 * (1 + math.exp(20)) < 1e-100
+    fine = -(math.pi**2) * 256**2 / 2 + math.log(1.5 * (h + 1) * (h + 1 + 2 * math.pi * 256 * 2.0**62) + 2)
+    assert fine + math.log(1e11) + 1e5 < -100 * math.log(10)  # without masks: for every ε up to 10⁵
     assert rounding_bound([1.0] * 1000) > 1e4  # a grid as coarse as the noise: nothing is shown
 
 
