@@ -208,6 +208,8 @@ def _check_pinned(name: str, identity: bytes, identities: Mapping[str, bytes]) -
         raise BadValue("privacy.masks", "true", "needs the package cryptography", "install it") from None
     if identities.get(name) != own:
         raise BadValue("identities", name, "must have this client's own public identity", "pin all clients, oneself too")
+    if any(len(each) != KEY_BYTES for each in identities.values()):
+        raise BadValue("identities", sorted(identities), f"must have {KEY_BYTES} bytes each", "pin public_identity(…)")
     if len(set(identities.values())) < len(identities):
         rule = "must be different: one that has two names would count as two clients"
         raise BadValue("identities", sorted(identities), rule, "pin an identity of its own for each client")
