@@ -14,14 +14,14 @@ FLAKES = 1e-9  # chance that the true μ lies outside the interval of `measured`
 CELLS = 256
 
 
-def circle(names, least=2, run=b"run"):
-    """Peers that have met, by name."""
+def circle(names, least=2, run=b"run", meeting=None):
+    """Peers that have met, by name; where `meeting` is given, only these have met the others."""
     identities = {name: new_identity() for name in names}
     pinned = {name: public_identity(identity) for name, identity in identities.items()}
     peers = {name: Peer(name, identities[name], run, pinned, least) for name in names}
     introductions = [peer.introduction for peer in peers.values()]
-    for peer in peers.values():
-        peer.meet(introductions)
+    for name in meeting or names:
+        peers[name].meet(introductions)
     return peers
 
 

@@ -7,7 +7,9 @@ import hmac
 import pickle
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -176,7 +178,7 @@ def test_a_missing_message_leaves_uniform_words(count):
 
 def test_a_hundred_partners_take_less_than_a_second():
     """Processor time of one thread for 1.2 million words; an idle core needs 0.12 s."""
-    peer = circle([f"{number:03}" for number in range(101)])["050"]
+    peer = circle([f"{number:03}" for number in range(101)], meeting=["050"])["050"]
     asked = slot(peer._pinned)
     begun = time.process_time()
     peer.masked(asked, np.zeros(1_200_000, np.int64))
@@ -354,6 +356,24 @@ def test_a_slot_has_one_message():
                 ask(asked)
     assert peer.masked(slot("abc", 1, 1), some(9)) == sent
     assert peer.masked(slot("abc", 1, 2), some(9)) != sent
+
+
+def test_a_slot_that_is_asked_for_twice_at_once_has_one_message(monkeypatch):
+    """The second question comes while the first is being answered."""
+    peer = circle("ab")["a"]
+    busy = Event()
+
+    def slowly(*given):
+        busy.set()
+        time.sleep(0.05)
+        add_streams(*given)
+
+    monkeypatch.setattr(masks, "add_streams", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(peer.masked, slot("ab"), some(5, seed=1))
+        assert busy.wait(10)
+        second = peer.masked(slot("ab"), some(5, seed=2))
+    assert second == first.result()
 
 
 def test_the_list_of_an_answered_slot_cannot_be_changed():
