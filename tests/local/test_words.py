@@ -139,5 +139,6 @@ def test_the_bound_by_hand():
 def test_eight_steps_are_enough_for_any_run():
     assert 0 < rounding_distance(LEAST_STEPS, 1000, 10**7, 10**4) < 1e-262
     assert 0 < rounding_distance(256, 1000, 10**7, 10**4) < 1e-262  # too small for a double, and never rounded down to 0
-    assert rounding_distance(0.1, 2, 1, 1) == 1
+    for steps in (0.1, 1e-3, 1e-9):
+        assert rounding_distance(steps, 2, 1, 1) == 1  # no statement
     assert rounding_distance(1, 2, 10**7, 10**4) == 1
