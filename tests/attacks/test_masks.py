@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from prifedsync.local import Key, SystemDraws
 from prifedsync.local.masks import Peer, Slot, new_identity, public_identity
 from prifedsync.local.pairs import add_streams, agreed, derived, public_key, stream_key
 from prifedsync.local.words import WORD, summed, words_of
@@ -211,6 +212,37 @@ def test_another_attempt_with_the_victim_is_another_query():
     measured = guessed.measured(total)
     assert math.sqrt(2) * CLAIM in measured
     assert CLAIM not in measured
+
+
+def sums_around_a_restart(guessed, bound):
+    """Ask for a round, make all clients restart, and ask for it again without the victim. Clients draw noise by key, from
+    secrets that outlive a restart; `bound` says what the draws are bound to."""
+    secrets = {name: SystemDraws() for name in "abc"}
+    sums = []
+    for run, names in ((b"one", "abcd"), (b"two", "bcd")):
+        asked = slot(names)
+        peers = circle(names, least=3, run=run)
+        values = {}
+        for name in set(names) - {"d"}:
+            drawn = secrets[name].bound(bound(asked)).normal(Key(name, 0, 0, "noise"), COUNT).numpy()
+            values[name] = guessed.rounded(STEPS * ((guessed.bits - 0.5) * (name == "a") + drawn))
+        sums.append(honest_sum(peers, asked, values, "d"))
+    return sums
+
+
+def test_a_restart_against_a_naive_client():
+    """Draws that are bound to plan and round alone come again, and new peers know nothing of the old slot."""
+    guessed = canaries()
+    with_victim, without_victim = sums_around_a_restart(guessed, lambda asked: asked.plan + bytes([asked.round]))
+    assert 1.0 in guessed.measured(with_victim - without_victim)
+
+
+def test_a_restart():
+    """Draws that are bound to the slot, its list included, are others."""
+    guessed = canaries()
+    with_victim, without_victim = sums_around_a_restart(guessed, Slot.encoded)
+    assert CLAIM in guessed.measured(with_victim)
+    assert 1 / math.sqrt(5) in guessed.measured(with_victim - without_victim)
 
 
 # ---------------------------------------------------------------------- keys
