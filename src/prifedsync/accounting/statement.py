@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..limits import RECORD, Unit
 from ..values import BadValue, number
 from . import paper
 from .plan import Participation, PrivacyPlan
+
+if TYPE_CHECKING:
+    from .view_numbers import ViewNumbers
 
 ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
@@ -82,6 +85,7 @@ class Statement:
     honest      each client decides by its own secret coin whether it takes part; `epsilon`, `mu` and `advantage` are these.
     worst_case  somebody else decides who takes part.
     simulation  the draws were seeded: the numbers hold for the algorithm, not for what this run has written.
+    views       the same against fewer people than everybody, each with what it assumes; empty if clients are unknown.
     """
 
     delta: float
@@ -95,6 +99,7 @@ class Statement:
     warnings: tuple[str, ...] = field(default=())
     simulation: bool = False
     unit: Unit = RECORD
+    views: tuple[ViewNumbers, ...] = ()
 
     @property
     def epsilon(self) -> Bound:
@@ -169,6 +174,7 @@ class Statement:
             "unit": self.unit,
             "sentence": self.sentence(),
             "warnings": list(self.warnings),
+            **({"views": [view.as_json(self.simulation) for view in self.views]} if self.views else {}),
         }
 
     def sentence(self) -> str:
