@@ -193,6 +193,7 @@ class Statement:
 
     def __repr__(self) -> str:
         lines = [f"Guarantee: {in_one_line(self.as_json(), self.simulation)}"]
+        lines += in_views(self.as_json())
         lines += textwrap.wrap(self.sentence(), REPR_WIDTH)
         lines += [line for warning in self.warnings for line in textwrap.wrap(f"warning: {warning}", REPR_WIDTH)]
         return "\n  ".join(lines)
@@ -202,14 +203,26 @@ def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
     """ε, μ and the adjacency relation, from what `Statement.as_json` returns. Every number is on its safe side."""
     epsilon = stated["epsilon"]["upper"]
     others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
-    text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
+    text = f"ε ≤ {loss_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {loss_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
     if others_choose != epsilon:
-        text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
+        text += f" (ε ≤ {loss_up(others_choose)} if others choose who takes part)"
     text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])].format(stated.get('unit', RECORD))}"
     return f"{text} (a simulation)" if simulation else text
 
 
-def _up(value: float | None) -> str:
+def in_views(stated: Mapping[str, Any]) -> list[str]:
+    """A line for each claim against fewer than everybody, with what it assumes, from what `Statement.as_json` returns."""
+    lines = []
+    for view in stated.get("views", ()):
+        if view["claim"] and view["who"] != "everybody":
+            numbers = f"ε ≤ {loss_up(view['epsilon']['upper'])}, μ ≤ {loss_up(view['mu']['upper'])}"
+            simulated = ", a simulation" if "simulation" in view else ""
+            who = {"clients": "{} clients", "server": "server and {} clients"}.get(view["who"], view["who"])
+            lines.append(f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}")
+    return lines
+
+
+def loss_up(value: float | None) -> str:
     """The value rounded up; None stands for infinity, as in JSON."""
     return "∞" if value is None else up(value)
 

@@ -33,7 +33,10 @@ ONE_BY_ONE = (
 )
 LAPLACE = "the noise is Laplace noise, and only Gaussian noises add up to Gaussian noise"
 NO_MASKS = "masks are off, so the server sees every single upload (privacy.masks = true)"
-FEW = "a sum may have {} clients only, so {} colluders may be all but one of them: the guarantee against everybody holds"
+FEW = (
+    "as few as {} of the clients may be in a sum, so {} colluders may leave no honest partner there: the guarantee against "
+    "everybody holds"
+)
 COPIES_SAMPLED = (
     "several clients may hold the same {}, and a batch is drawn at random: nothing is proved about the sum of their draws"
 )
@@ -137,17 +140,17 @@ class Crowd:
 
     def readers(self, place: int = 0) -> View:
         """Those who see the released global models alone, and look at the client at this place."""
-        assumes = f"they see the released models alone, each made of sums over at least {self.least} clients"
+        assumes = f"they see the released models only, each made of sums over {self.least} or more clients"
         return self._of_sums("readers", 0, assumes, self.not_summed, place)
 
     def clients(self, colluders: int, place: int = 0) -> View:
         """So many clients without the server. They see the released models, and know what they sent themselves."""
-        assumes = f"the server does not collude, nor do more than {colluders} of {self.size} clients"
+        assumes = f"the server does not collude, nor do {self.size - colluders} of {self.size} clients"
         return self._of_sums("clients", self._checked(colluders), assumes, self.not_summed, place)
 
     def server(self, colluders: int, place: int = 0) -> View:
         """The server and so many clients."""
-        assumes = f"masks hold, and no more than {colluders} of {self.size} clients ever collude with the server"
+        assumes = f"masks hold, and {self.size - colluders} of {self.size} clients never collude"
         why_not = self.not_summed or ("" if self.masks else NO_MASKS)
         return self._of_sums("server", self._checked(colluders), assumes, why_not, place)
 
