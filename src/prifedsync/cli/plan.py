@@ -61,7 +61,7 @@ def plan(
     target_mu: Annotated[float | None, typer.Option(help="Largest μ, for α in 1e-5 … 1−1e-5.")] = None,
     target_advantage: Annotated[float | None, typer.Option(help="Largest advantage of any attack.")] = None,
     coalition_mu: Annotated[
-        float | None, typer.Option(help="Largest μ against the server and --colluders clients; needs --masks.")
+        float | None, typer.Option(help="Largest μ against server and --colluders clients; needs --masks.")
     ] = None,
     colluders: Colluders = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients, all alike: adds who learns how much.")] = None,

@@ -70,10 +70,12 @@ def stated(
 ) -> Statement:
     """What holds for every client, and against whom. One `colluders` more stands in the table where it is given."""
     plans = [job.plan for job in jobs if job.plan]
-    asked = config.privacy.target.coalition.colluders if colluders is None else colluders
+    statement = replace(guarantees.worst(plans), simulation=config.privacy.randomness == "seeded")
     crowd = crowd_of(config, rule, jobs) if len(jobs) > 1 else None  # a single client hides behind nobody
-    views = guarantees.views(crowd, plans, asked) if crowd else ()
-    return replace(guarantees.worst(plans), simulation=config.privacy.randomness == "seeded", views=views)
+    if crowd is None:
+        return statement
+    asked = config.privacy.target.coalition.colluders if colluders is None else colluders
+    return replace(statement, views=guarantees.views(crowd, plans, asked))
 
 
 def record_of(

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..accounting.statement import SIMULATION, loss_up
-from .lines import say, screen, table_of
+from ..accounting.statement import loss_up
+from .lines import say, screen, show, table_of
 
 TITLE = "Who learns how much about one {}"
 WIDE = 200  # columns where there is no terminal: a line is then found whole, with what it assumes
@@ -32,16 +32,14 @@ def print_views(console: Console, stated: Mapping[str, Any], simulation: bool) -
     if not console.is_terminal:
         console = screen()
         console.width = WIDE
-    console.print(_table(stated, views))
-    if simulation:
-        say(console, f"All these numbers are a simulation: {SIMULATION}.")
-    console.print()
+    show(console, _table(stated, views, simulation))
 
 
-def _table(stated: Mapping[str, Any], views: Sequence[View]) -> Table:
+def _table(stated: Mapping[str, Any], views: Sequence[View], simulation: bool) -> Table:
     chance = any(CHOSEN in view for view in views)
     numbers = ["colluders", f"ε ≤, δ = {stated['delta']:g}", "μ ≤", *(["ε ≤, others choose"] if chance else [])]
-    table = table_of(TITLE.format(stated["unit"]), ["who"], numbers)
+    title = TITLE.format(stated["unit"]) + (" (a simulation)" if simulation else "")
+    table = table_of(title, ["who"], numbers)
     table.add_column("assumes that", overflow="fold")
     for (who, claim, why), group in groupby(views, lambda view: (view["who"], view["claim"], view.get("why"))):
         alike = list(group)
