@@ -1,8 +1,10 @@
 """Views where people read them: `account`, `plan`, the end of `train`, the record and Python."""
 
 import json
+import re
 from dataclasses import replace
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,13 @@ def test_a_simulation_says_so_in_every_view(capsys):
     assert repr(statement).count("a simulation, if") == len([v for v in views if v.honest]) - 1
     print_statement(statement)
     assert "Who learns how much about one record (a simulation)" in capsys.readouterr().out
+
+
+def test_the_readmes_table_is_what_account_prints():
+    page = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (words, table) = re.findall(r"prifedsync (account [^\n]*--masks)\n```\n```text\n(.*?)\n```", page, flags=re.DOTALL)[0]
+    printed = "\n".join(line.rstrip() for line in told(*words.split()).splitlines())
+    assert table in printed
 
 
 # plan
