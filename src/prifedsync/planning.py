@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from .accounting import (
     Calibrator,
     CannotMeet,
+    Crowd,
     Neighbours,
     NoisySteps,
     OutputPerturbation,
@@ -17,11 +18,13 @@ from .accounting import (
     Sampling,
     Target,
 )
+from .accounting import coalition as coalitions
 from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
+from .accounting.sums import least_clients
 from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
-from .limits import RECORD
+from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
 from .named import function
@@ -89,10 +92,11 @@ def participation_of(config: Config, rule: Rule) -> float:
 
 def jobs_of(
     config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None,
-    rule: Rule | None = None, optimiser: Update | None = None,
+    rule: Rule | None = None, optimiser: Update | None = None, of: int | None = None,
 ) -> list[Job]:  # fmt: skip
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client.
 
+    of: the number of clients of the run, where one client stands for all of them.
     rule: what `rule_of` made of this config, if the caller has it already.
     optimiser: the one that the config calls "python:optimiser".
     """
@@ -117,7 +121,12 @@ def jobs_of(
         check_takes_weights(rule)
     if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
         raise _unlike(federation)
-    return jobs
+    try:
+        return with_coalition(config, rule, jobs, of)
+    except CannotMeet as reason:
+        rule_broken = f"cannot be met: {reason}"
+        mu = config.privacy.target.coalition.mu
+        raise BadValue(coalitions.MU, mu, rule_broken, "plan fewer rounds, or allow fewer colluders") from None
 
 
 def _largest(margin: Margin, sizes: list[int]) -> Margin:
@@ -266,22 +275,22 @@ class _Planned:
             neighbours=Neighbours(self.config.privacy.neighbours),
             copies=self.federation.copies,
             unit=self.federation.unit,
+            attempts=self.config.privacy.attempts,
         )
-        return plan if self.noise is not None else self._calibrated(plan)
+        return plan if self.noise is not None or self.least_noise is None else self._calibrated(plan, self.least_noise)
 
-    def _calibrated(self, plan: PrivacyPlan) -> PrivacyPlan:
-        assert self.least_noise is not None  # the config has a noise multiplier or a target
+    def _calibrated(self, plan: PrivacyPlan, least_noise: Calibrator) -> PrivacyPlan:
         try:
-            return self.least_noise(plan)
+            return least_noise(plan)
         except CannotMeet as reason:
             broken = f"cannot be met: {reason}"
             remedy = "plan fewer rounds or fewer local steps"
-            raise BadValue("privacy.target", str(self.least_noise.target), broken, remedy) from None
+            raise BadValue("privacy.target", str(least_noise.target), broken, remedy) from None
 
     def _mechanism(self) -> NoisySteps | OutputPerturbation:
         private = self.config.privacy
         clip = either(self.own.clip_norm, private.clip_norm)
-        noise = self.noise or UNCALIBRATED
+        noise = self.noise or (UNCALIBRATED if self.least_noise else LEAST_NOISE)  # a coalition's target raises it
         if private.mechanism == "noisy-steps":
             steps = NoisySteps(
                 noise_multiplier=noise, records=either(self.own.records, self.present), batch=self.batch,
@@ -331,6 +340,73 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
         reason = f"gives the global model a weight of {up(strength * reach, 6)}, which is above 1"
         remedy = f"use at most {down(1 / reach, 6)}: 1 / (learning_rate × local_steps), less with momentum"
         raise BadValue("strength", strength, reason, remedy)
+
+
+# The sum of the messages
+
+
+def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
+    """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
+    if any(job.plan is None for job in jobs):
+        return "nothing is noised"
+    if not rule.needs_sum_alone:
+        return f"rule {rule.name} needs more of the clients than the sum of what they send"
+    if config.rule.delivery == "push":
+        return 'delivery = "push" sends clients models of earlier rounds'
+    if any(job.output and job.output.noise != "gaussian" for job in jobs):
+        return "a sum of Laplace noise is not Laplace noise"
+    if any(job.noisy and job.noisy.local_steps > 1 for job in jobs):
+        return "a round takes more than one noisy gradient, and only their last result is added up"
+    noisy = [job for job in jobs if job.noisy]
+    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
+        return "the local optimiser does more than follow the noisy gradient (sgd without weight decay does not)"
+    if config.participation < 1 and any(job.optimiser.schedule.kind != "constant" for job in noisy):
+        return "the learning rate depends on how often each client took part"
+    return ""
+
+
+def least_clients_of(config: Config, clients: int) -> int:
+    """The least number of clients in a sum of this run."""
+    private = config.privacy
+    return least_clients(clients, private.least_clients, private.masks, private.attempts, config.participation, config.lost)
+
+
+def crowd_of(config: Config, rule: Rule, jobs: Sequence[Job]) -> Crowd | None:
+    """What hides each client's noise in the sums of this run; None where a client has no plan."""
+    members = _members(config, jobs)
+    if not members:
+        return None
+    least = least_clients_of(config, len(members))
+    return coalitions.crowd_of(members, least, config.privacy.masks, not_summed(config, rule, jobs))
+
+
+def with_coalition(config: Config, rule: Rule, jobs: list[Job], of: int | None = None) -> list[Job]:
+    """The jobs with as much more noise as a target against a coalition needs. Raises `CannotMeet` where it is too much.
+
+    of: the number of clients of the run, where one client stands for all of them.
+    """
+    asked = config.privacy.target.coalition
+    if asked.mu is None or asked.colluders is None:
+        return jobs
+    members = _members(config, jobs)
+    if not members:
+        raise BadValue(
+            coalitions.MU, asked.mu, "cannot be met: a client has no plan", "use a rule whose uploads are noised"
+        )
+    if of is not None and members[0].fixed:
+        return jobs  # whether its noise is enough is judged with all clients
+    total = of or len(members)
+    least = least_clients_of(config, total)
+    crowd = Crowd.alike(total, least, config.privacy.masks, not_summed(config, rule, jobs))
+    plans = coalitions.meeting(members, Target("mu", asked.mu, config.privacy.delta), asked.colluders, crowd)
+    return [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
+
+
+def _members(config: Config, jobs: Sequence[Job]) -> tuple[coalitions.Member, ...]:
+    """The clients of a sum; none where one of them has no plan."""
+    planned = [(job.client, job.weight, job.optimiser.learning_rate, job.plan) for job in jobs if job.plan]
+    own = frozenset(name for name, client in config.clients.items() if client.noise_multiplier is not None)
+    return coalitions.members_of(planned, own) if len(planned) == len(jobs) else ()
 
 
 def contributions_of(config: Config, jobs: Sequence[Job]) -> Contributions | None:

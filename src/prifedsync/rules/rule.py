@@ -179,6 +179,13 @@ class Rule:
         return not self.uploads or self.kept is not None or self.outer or self.reads_uploads or own_start
 
     @property
+    def needs_sum_alone(self) -> bool:
+        """Whether the server needs the sum of the uploads and no single one, and a client goes on from the global model."""
+        plain = all(getattr(type(self), name) is getattr(Rule, name) for name in ("helper", "start", "finish", "merge"))
+        own_steps = type(self.steps) not in (Steps, Pulled)  # the pull of these is 0 where training starts
+        return plain and self.uploads and not (own_steps or self.attends or self.outer or self.publishes)
+
+    @property
     def steps(self) -> Steps:
         """The local steps that lead to the upload."""
         return Steps()
