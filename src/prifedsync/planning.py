@@ -333,6 +333,29 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
         raise BadValue("strength", strength, reason, remedy)
 
 
+# The sum of the messages
+
+
+def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
+    """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
+    if any(job.plan is None for job in jobs):
+        return "nothing is noised"
+    if not rule.needs_sum_alone:
+        return f"rule {rule.name} needs more of the clients than the sum of what they send"
+    if config.rule.delivery == "push":
+        return 'delivery = "push" sends clients models of earlier rounds'
+    if any(job.output and job.output.noise != "gaussian" for job in jobs):
+        return "a sum of Laplace noise is not Laplace noise"
+    if any(job.noisy and job.noisy.local_steps > 1 for job in jobs):
+        return "a round takes more than one noisy gradient, and only their last result is added up"
+    noisy = [job for job in jobs if job.noisy]
+    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
+        return "the local optimiser does more than follow the noisy gradient (sgd without weight decay does not)"
+    if config.participation < 1 and any(job.optimiser.schedule.kind != "constant" for job in noisy):
+        return "the learning rate depends on how often each client took part"
+    return ""
+
+
 def contributions_of(config: Config, jobs: Sequence[Job]) -> Contributions | None:
     """What each client adds to the server's mean; None where there is no mean of several, or no noise in it."""
     planned = [(job.client, job.weight, job.plan) for job in jobs if job.plan and job.upload.steps]

@@ -55,8 +55,7 @@ class Server:
 
         weights: of each upload in the mean [C]; None weighs all alike.
         """
-        mean = _mean(uploads) if weights is None else _weighted_mean(uploads, weights.double())
-        weights = (1 - rate) * self.weights.double() + rate * mean
+        weights = (1 - rate) * self.weights.double() + rate * mean_of(uploads, weights)
         return replace(self, weights=weights.to(self.weights.dtype))
 
     def next_round(self, average: bool) -> Server:
@@ -68,8 +67,11 @@ class Server:
         return replace(self, round=self.round + 1, mean=mean, averaged=self.averaged + 1)
 
 
-def _mean(uploads: Tensor) -> Tensor:
-    return uploads.sum(0, dtype=torch.float64) / len(uploads)
+def mean_of(uploads: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of these uploads [C, P] in double precision; weights: of each of them [C]."""
+    if weights is None:
+        return uploads.sum(0, dtype=torch.float64) / len(uploads)
+    return _weighted_mean(uploads, weights.double())
 
 
 def _weighted_mean(uploads: Tensor, weights: Tensor) -> Tensor:
@@ -177,6 +179,13 @@ class Rule:
         """Whether a client goes on with a model of its own, and not with the released one."""
         own_start = type(self).start is not Rule.start
         return not self.uploads or self.kept is not None or self.outer or self.reads_uploads or own_start
+
+    @property
+    def needs_sum_alone(self) -> bool:
+        """Whether the server needs the sum of the uploads and no single one, and a client goes on from the global model."""
+        plain = all(getattr(type(self), name) is getattr(Rule, name) for name in ("helper", "start", "finish", "merge"))
+        own_steps = type(self.steps) not in (Steps, Pulled)  # the pull of these is 0 where training starts
+        return plain and self.uploads and not (own_steps or self.attends or self.outer or self.publishes)
 
     @property
     def steps(self) -> Steps:

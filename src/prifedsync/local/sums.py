@@ -1,0 +1,96 @@
+"""The public numbers of a run whose clients' noised vectors enter the global model through their sum alone.
+
+Client k sends integers, m_k = round((c_k·S_k + N(0, (c_k·scale_k)²)) / g): S_k is its clipped sum (or clipped change), g a
+public grid and c_k a public factor. The server adds integers, which is exact in any order, and takes one step with the
+total. So a released model is a function of the model before it and of that total.
+
+    φ_k = weight_k·learning_rate_k/expected batch_k (noisy steps), or weight_k (output perturbation)
+    F = max φ_k      c_k = φ_k/F      change of the mean = ∓schedule·F·g·Σ m_k / Σ weight_k, over those in the sum
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..values import BadValue
+from .batches import expected_size
+from .job import Job
+from .optimisers.schedule import CONSTANT, Schedule
+
+CELL_BITS = 8  # s = noise ÷ grid of the least noisy client is in [2^8, 2^9)
+LEAST_CELLS = 8.0  # below this s, rounding the noises of several clients would not be like rounding their sum
+WORD_BITS = 32  # masked sums are taken modulo 2^32
+TAILS = 64.0  # standard deviations beyond which no noise is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """What client and server must agree on to add up messages."""
+
+    grid: float  # g, a power of two
+    factors: Mapping[str, float]  # c_k
+    weights: Mapping[str, float]
+    step: float  # −F where messages are gradients, 1·F where they are changes
+    schedule: Schedule = CONSTANT  # of the learning rate, by the round
+    least: int = 1  # clients in a sum
+    masked: bool = False
+    attempts: int = 0  # spare ones, of the whole run
+
+    def change(self, total: Tensor, senders: Sequence[str], round: int) -> Tensor:
+        """By how much the mean of the senders' models differs from the global model [P], in double precision."""
+        weight = math.fsum(self.weights[name] for name in senders)
+        return total.double() * (self.step * self.schedule.at(round) * self.grid / weight)
+
+
+def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:
+    """The numbers of these jobs, each of which releases one noised vector a round."""
+    influence = {job.client: _influence(job) for job in jobs}
+    largest = max(influence.values())
+    factors = {client: own / largest for client, own in influence.items()}
+    gradients = jobs[0].noisy is not None
+    return Sums(
+        grid=_grid(jobs, factors, masked),
+        factors=factors,
+        weights={job.client: job.weight for job in jobs},
+        step=-largest if gradients else largest,
+        schedule=jobs[0].optimiser.schedule if gradients else CONSTANT,
+        least=least,
+        masked=masked,
+        attempts=attempts,
+    )
+
+
+def _influence(job: Job) -> float:
+    """φ_k: what one unit of the client's vector adds to Σ weight_k·(its change)."""
+    return job.weight * job.optimiser.learning_rate / expected_size(job.steps) if job.noisy else job.weight
+
+
+def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> float:
+    """As fine as s in [2^8, 2^9) for the least noisy client; with masks coarser where the sum would leave ±2^31."""
+    noise = min(factors[job.client] * _noise(job) for job in jobs)
+    fine = 2.0 ** (math.floor(math.log2(noise)) - CELL_BITS)
+    if not masked:
+        return fine
+    largest = math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs) + len(jobs) * fine
+    grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (WORD_BITS - 1)))
+    if noise / grid < LEAST_CELLS:
+        rule = f"leaves a noise of {noise / grid:.2g} cells, and at least {LEAST_CELLS:g} are needed: a sum of all clients may "
+        rule += f"be {largest / noise:.2g} times as large as the noise, and masked words have {WORD_BITS} bits"
+        remedy = "add noise, take smaller batches, or train without masks"
+        raise BadValue("the grid of masked messages", f"2^{math.log2(grid):.0f}", rule, remedy)
+    return grid
+
+
+def _noise(job: Job) -> float:
+    assert job.plan is not None
+    return job.plan.mechanism.noise_scale
+
+
+def _bound(job: Job) -> float:
+    """On an entry of what is noised."""
+    assert job.plan is not None
+    return job.plan.mechanism.clip_norm * (job.noisy.records if job.noisy else 1)
