@@ -266,6 +266,7 @@ class _Planned:
             neighbours=Neighbours(self.config.privacy.neighbours),
             copies=self.federation.copies,
             unit=self.federation.unit,
+            attempts=self.config.privacy.attempts,
         )
         return plan if self.noise is not None else self._calibrated(plan)
 

@@ -346,8 +346,8 @@ class Guarantees:
         return self._planned[plan]
 
     def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
-        if plan.participation == 1 and rounds == plan.rounds:
-            return self.planned(plan).honest  # all rounds, as planned
+        if plan.participation == 1 and rounds == plan.slots:
+            return self.planned(plan).honest  # all slots, as planned
         return self._computed(plan, taken=rounds)
 
     def _computed(self, plan: PrivacyPlan, participation: Participation = "honest", taken: int | None = None) -> Numbers:
@@ -378,6 +378,7 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
         "neighbours": plan.neighbours.value,
         "copies": plan.copies,
         "unit": plan.unit,
+        "attempts": plan.attempts,
     }
 
 
@@ -396,4 +397,5 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
         neighbours=Neighbours(data["neighbours"]),
         copies=data["copies"],
         unit=data.get("unit", RECORD),  # older records are all about records
+        attempts=data.get("attempts", 0),
     )

@@ -1,5 +1,7 @@
 """Plans: what is composed how often, with whose coin, under which neighbours."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -171,3 +173,47 @@ def test_bad_plans_are_refused_when_made(changed, says):
     with pytest.raises(BadValue) as refusal:
         plan(**changed)
     assert str(refusal.value).startswith(says)
+
+
+# Spare attempts
+
+
+def test_three_spare_attempts_of_thirty_rounds_cost_five_percent():
+    """√(33/30) = 1.0488: an attempt that is not charged, or charged twice, gives 1 or 1.0954."""
+    one = plan(rounds=30, batch="full", local_steps=1, noise_multiplier=11.0)
+    spare = one.changed(attempts=3)
+    assert spare.slots == 33
+    ratio = spare.guarantee().mu().upper / one.guarantee().mu().upper
+    assert ratio == pytest.approx(np.sqrt(1.1), rel=1e-12)
+    assert 1.048 < ratio < 1.049
+
+
+def test_no_coin_is_tossed_for_a_spare_attempt():
+    """mix_p(f)^⊗R ⊗ f^⊗a: a coin for each attempt would look better, so this can fail."""
+    one = plan(rounds=10, participation=0.3, local_steps=2).changed(attempts=4)
+    f = compose((steps().one_step(Neighbours.REPLACE), 2))
+    right = compose((participating(f, 0.3), 10), (f, 4)).epsilon(1e-5)
+    assert one.guarantee().epsilon(1e-5) == pytest.approx(right, rel=1e-3)
+    tossed = compose((participating(f, 0.3), 14)).epsilon(1e-5)
+    assert tossed.upper < right.lower
+    chosen = one.guarantee("adversarial").epsilon(1e-5)
+    assert chosen == pytest.approx(compose((f, 14)).epsilon(1e-5), rel=1e-3)
+
+
+def test_what_was_taken_counts_slots():
+    one = plan(rounds=5, local_steps=1).changed(attempts=2)
+    assert one.guarantee(taken=7).epsilon(1e-5) == pytest.approx(one.guarantee().epsilon(1e-5), rel=1e-9)
+    with pytest.raises(BadValue, match="taken = 8 must be a whole number of at least 0 and at most 7"):
+        one.guarantee(taken=8)
+
+
+def test_spare_attempts_are_copied_and_limited_as_rounds_are():
+    one = plan(rounds=5, batch="full", local_steps=1)
+    shared = replace(one, copies=3, attempts=2).guarantee().mu().upper
+    assert shared == pytest.approx(one.changed(rounds=21).guarantee().mu().upper, rel=1e-12)
+    assert replace(one, attempts=2).accounted.attempts == 2
+    assert paper.mu_weak([replace(one, attempts=2)]) == paper.mu_weak([one.changed(rounds=7)])
+    with pytest.raises(BadValue, match=r"rounds = 5 must be a whole number of at least 1 and at most 4\b"):
+        replace(one, attempts=10**9 - 4)
+    with pytest.raises(BadValue, match="attempts = -1"):
+        replace(one, attempts=-1)

@@ -28,6 +28,16 @@ def test_a_fixed_mechanism_stops_at_its_cap():
     assert budget.guarantee().epsilon(1e-5) == pytest.approx(PLAN.guarantee().epsilon(1e-5), rel=1e-9)
 
 
+def test_spare_attempts_are_part_of_the_budget():
+    spare = PLAN.changed(attempts=2)
+    budget = FixedMechanism(spare)
+    for _ in range(5):
+        budget = budget.spend(spare)
+    with pytest.raises(BudgetSpent, match="all 3 rounds and 2 spare attempts of the plan are taken"):
+        budget.spend(spare)
+    assert budget.guarantee().epsilon(1e-5) == pytest.approx(spare.guarantee().epsilon(1e-5), rel=1e-9)
+
+
 def test_a_changed_mechanism_is_refused():
     budget = FixedMechanism(PLAN).spend(PLAN)
     with pytest.raises(BadValue, match="differs from the plan"):

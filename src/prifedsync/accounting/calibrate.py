@@ -64,7 +64,7 @@ def calibrated(
     if solve == "noise":
         return plan.changed(noise_multiplier=LeastNoise(spent_with_noise, target.value).found())
     if solve == "rounds":
-        highest = max(1, FURTHEST_STEPS // plan.mechanism.queries_per_round)
+        highest = max(1, FURTHEST_STEPS // plan.mechanism.queries_per_round - plan.attempts)
     elif solve == "batch" and plan.mechanism.steps:
         highest = plan.mechanism.steps.records
     else:

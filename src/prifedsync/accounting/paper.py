@@ -20,7 +20,7 @@ def mu_weak(plans: Iterable[PrivacyPlan]) -> float:
         if steps is None:
             name = type(plan.mechanism).__name__
             raise BadValue("mechanism", name, "has no μ in the paper", "use a mechanism with noisy steps")
-        values.append(clt_fixed_size(steps.noise_multiplier / 2, steps.rate, steps.local_steps * plan.rounds))
+        values.append(clt_fixed_size(steps.noise_multiplier / 2, steps.rate, steps.local_steps * plan.slots))
     return max(values)
 
 
@@ -42,10 +42,10 @@ def theorem_1(plan: PrivacyPlan) -> Printed:
     """g_{p,j}^⊗R of `thm:alg_1` with g = max(f_j, 1 − α − p²), computed numerically: it has no explicit form."""
     one_round = compose(*plan.one_round())
     amplified = maximum(one_round, epsilon_delta(0.0, plan.participation**2))
-    if plan.rounds == 1:
+    if plan.slots == 1:
         return Printed(amplified, True, "one round: `lemma:one_update_sampled`")
     why = (
         "false for more than one round: hidden state carries information about a record to client i in rounds where "
         "i and j are not both sampled (docs/maths.md has the counterexample)"
     )
-    return Printed(compose((amplified, plan.rounds)), False, why)
+    return Printed(compose((amplified, plan.slots)), False, why)

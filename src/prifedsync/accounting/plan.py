@@ -14,6 +14,7 @@ from ..values import BadValue, choice, number, whole
 from .mechanisms import Mechanism, Sampling
 
 Participation = Literal["honest", "adversarial"]
+MOST_QUERIES = f"the accounting covers at most {MOST_STEPS:g} noisy queries"
 NEVER_TAKES_PART = "a client that never takes part needs no plan; leave it out"
 
 
@@ -21,6 +22,8 @@ NEVER_TAKES_PART = "a client that never takes part needs no plan; leave it out"
 class PrivacyPlan:
     """What one client will release: `mechanism` in each round that it takes part in, in at most `rounds` rounds.
 
+    A round whose sum was lost may be repeated: `attempts` is the number of spare slots of the whole run. A slot is one
+    attempt at one round, and releases `mechanism` anew. All spare slots are charged, whether or not they are used.
     The client takes part in a round with probability `participation`, independently of the data and of other rounds.
     The guarantee is the *transcript bound*. It holds against one other client, against all other clients together and
     against the server, because all they see is computed from this client's participation and its noisy releases.
@@ -34,6 +37,7 @@ class PrivacyPlan:
     neighbours: Neighbours = Neighbours.REPLACE
     copies: int = 1
     unit: Unit = RECORD
+    attempts: int = 0
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
@@ -42,10 +46,16 @@ class PrivacyPlan:
         if self.unit == RECORD and rows > 1:
             raise BadValue("rows_per_unit", rows, "must be 1 if the unit is a record", "set unit = person")
         most = MOST_STEPS // (self.mechanism.queries_per_round * whole("copies", self.copies, 1))
-        whole("rounds", self.rounds, 1, most, remedy=f"the accounting covers at most {MOST_STEPS:g} noisy queries")
+        most -= whole("attempts", self.attempts, 0, max(0, most - 1), remedy=MOST_QUERIES)
+        whole("rounds", self.rounds, 1, most, remedy=MOST_QUERIES)
         number("participation", self.participation, 0, 1, ends="(]", remedy=NEVER_TAKES_PART)
         choice("neighbours", self.neighbours, Neighbours)
         self.mechanism.one_round(self.neighbours)  # refuses what cannot be accounted
+
+    @property
+    def slots(self) -> int:
+        """How often the client may release the mechanism: once a round, and once in each spare attempt."""
+        return self.rounds + self.attempts
 
     def one_round(self) -> tuple[tuple[TradeOff, int], ...]:
         """The elementary trade-off functions of one round, each with its count."""
@@ -59,13 +69,15 @@ class PrivacyPlan:
     ) -> TradeOff:
         """The trade-off function of all releases of this client, and of the other clients that hold the record.
 
-        honest       mix_p(f)^⊗R: participation is drawn independently of the data and of this client's past releases.
-        adversarial  f^⊗R: others choose, perhaps adaptively, who takes part. The client must then enforce R itself.
-        taken = k    f^⊗k, after the run: k counts the rounds that were sent, whether or not they were received. Once k
+        honest       mix_p(f)^⊗R ⊗ f^⊗a: participation is drawn independently of the data and of this client's past
+                     releases, once a round. Others choose when to use the a spare attempts.
+        adversarial  f^⊗(R + a): others choose, perhaps adaptively, who takes part. The client must then enforce R + a.
+        taken = k    f^⊗k, after the run: k counts the slots that were sent, whether or not they were received. Once k
                      is known, this is the guarantee; never report the smaller of this and the honest one. Under
                      adversarial participation others choose k, so `taken` is refused. With copies, k is the largest
-                     number of rounds that any holder of the record took.
-        A run that stops early because of the data (say at 90 % accuracy) releases k: certify it at `rounds`.
+                     number of slots that any holder of the record took.
+        A run that stops early because of the data (say at 90 % accuracy) releases k: certify it at `rounds`. So does a
+        run whose spare attempts were used because of what was released: certify it with all of them.
         """
         return _guarantee(self, participation, taken, tolerance)
 
@@ -78,11 +90,11 @@ class PrivacyPlan:
                 raise BadValue(
                     "taken", taken, "cannot be combined with adversarial participation, because k is then a release itself"
                 )
-            count = whole("taken", taken, 0, self.rounds, remedy="a client must refuse rounds beyond its plan")
+            count = whole("taken", taken, 0, self.slots, remedy="a client must refuse rounds beyond its plan")
             return compose((one_round, self.copies * count), tolerance=tolerance).symmetrised()
-        if participation == "honest":
-            one_round = participating(one_round, self.participation)
-        return compose((one_round, self.copies * self.rounds), tolerance=tolerance).symmetrised()
+        asked = participating(one_round, self.participation) if participation == "honest" else one_round
+        parts = (asked, self.copies * self.rounds), (one_round, self.copies * self.attempts)
+        return compose(*parts, tolerance=tolerance).symmetrised()
 
     @property
     def accounted(self) -> PrivacyPlan:

@@ -17,7 +17,8 @@ class WorstEpsilon:
 
     Every plan is evaluated again for each number of rounds, because the client with the largest ε at the end need not
     have the largest ε on the way. Bounds on the way are quick and wide. The bound after all rounds is the one that a
-    statement has; it holds for fewer rounds as well, so no bound on the way is above it.
+    statement has; it holds for fewer rounds as well, so no bound on the way is above it. Spare attempts are charged from
+    the first round on, because they may be used at any time.
     """
 
     def __init__(self, plans: Iterable[PrivacyPlan], delta: float) -> None:

@@ -2,7 +2,7 @@
 
 Exact composition is valid for plans that are fixed in advance. It is *not* a valid filter for mechanisms that are chosen
 adaptively: a worked counterexample reaches 1.8 δ. So there is no such filter here. These are valid:
-    FixedMechanism   one mechanism and a limit on its rounds; unused rounds only help
+    FixedMechanism   one mechanism and a limit on its releases; unused ones only help
     GaussianFilter   Σ μ_i² ≤ μ² for full-batch Gaussian releases chosen adaptively (Smith, Thakurta 2022)
     RenyiFilter      Σ ρ_i(a) ≤ ρ at one order a fixed in advance, for other mechanisms (Feldman, Zrnic 2021)
 """
@@ -26,25 +26,26 @@ class BudgetSpent(Exception):
 
 @dataclass(frozen=True)
 class FixedMechanism:
-    """A budget of `plan.rounds` rounds of the plan's own mechanism."""
+    """A budget of `plan.slots` releases of the plan's own mechanism: its rounds, and its spare attempts."""
 
     plan: PrivacyPlan
     taken: int = 0
 
     def __post_init__(self) -> None:
-        whole("taken", self.taken, 0, self.plan.rounds)
+        whole("taken", self.taken, 0, self.plan.slots)
 
     def spend(self, plan: PrivacyPlan) -> FixedMechanism:
-        """The filter after one more round of exactly this plan. Raises `BudgetSpent` if no round is left."""
+        """The filter after one more slot of exactly this plan. Raises `BudgetSpent` if none is left."""
         if plan != self.plan:
             rule = "differs from the plan that this budget was made for"
             raise BadValue("plan", plan, rule, "use a GaussianFilter or a RenyiFilter")
-        if self.taken >= self.plan.rounds:
-            raise BudgetSpent(f"all {self.plan.rounds} rounds of the plan are taken")
+        if self.taken >= self.plan.slots:
+            spare = f" and {self.plan.attempts} spare attempts" if self.plan.attempts else ""
+            raise BudgetSpent(f"all {self.plan.rounds} rounds{spare} of the plan are taken")
         return replace(self, taken=self.taken + 1)
 
     def guarantee(self) -> TradeOff:
-        """The guarantee of the rounds so far, if participation was honest and stopping did not depend on the data."""
+        """The guarantee of the slots so far, if participation was honest and stopping did not depend on the data."""
         return self.plan.guarantee(taken=self.taken)
 
 
