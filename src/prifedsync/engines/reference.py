@@ -29,7 +29,7 @@ class Reference(Cohort):
         (client,) = clients
         job = client.job
         carried = {name: slots[name][0] for name in job.optimiser.slots}
-        optimiser = single(job.optimiser, client.taken - 1, begun.weights[0], carried, client.seen(part))
+        optimiser = single(job.optimiser, client.rounds - 1, begun.weights[0], carried, client.seen(part))
 
         def gradient(number: int, point: Tensor) -> Tensor:
             return self.gradients(round, number, clients, point, part)
@@ -39,7 +39,7 @@ class Reference(Cohort):
             return optimiser.weights[None]
 
         strength = numbers(clients, begun.weights).strength
-        ended = step.run(rule, job.phase(part), begun, strength, gradient, update)
+        ended = step.run(rule, client.phase(part), begun, strength, gradient, update)
         for name, vector in optimiser.slots.items():
             slots[name][0] = vector
         return ended
