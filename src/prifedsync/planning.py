@@ -24,6 +24,7 @@ from .data import Description
 from .limits import RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
+from .local.sums import Sums, sums_of
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
@@ -115,6 +116,7 @@ def jobs_of(
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
+    check_sums(config, rule, jobs)
     if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
         raise _unlike(federation)
     return jobs
@@ -355,6 +357,65 @@ def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
     if config.participation < 1 and any(job.optimiser.schedule.kind != "constant" for job in noisy):
         return "the learning rate depends on how often each client took part"
     return ""
+
+
+def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
+    """The public numbers of the sums of this run; None where it is not summed."""
+    if not_summed(config, rule, jobs):
+        return None
+    privacy = config.privacy
+    return sums_of(jobs, masked=privacy.masks, attempts=privacy.attempts, least=least_clients(config, len(jobs)))
+
+
+def least_clients(config: Config, clients: int) -> int:
+    """The least number of clients in a sum: the clients' policy where messages are masked, else the server's."""
+    privacy = config.privacy
+    if privacy.least_clients is not None:
+        return privacy.least_clients
+    if privacy.masks:
+        return clients - privacy.attempts
+    return clients if config.participation == 1 and config.lost == 0 else 1
+
+
+def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
+    """Refuse masks, and numbers about sums, where they would protect nothing or could not work."""
+    privacy = config.privacy
+    why = not_summed(config, rule, jobs)
+    _check_masks(config, why)
+    if not privacy.masks and privacy.attempts:
+        broken = "is about masked sums: without masks a sum without the lost client is of use"
+        raise BadValue("privacy.attempts", privacy.attempts, broken, "set privacy.masks = true, or remove it")
+    least = privacy.least_clients
+    if least is not None and why:
+        raise BadValue("privacy.least_clients", least, f"is about sums, and there are none: {why}", "remove it")
+    if not why:
+        _check_least(config, len(jobs))
+        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
+
+
+def _check_masks(config: Config, why: str) -> None:
+    privacy = config.privacy
+    if not privacy.masks:
+        return
+    if why:
+        remedy = 'use local.local_steps = 1 or mechanism = "output-gaussian", a rule whose server needs the sum alone '
+        remedy += '(`prifedsync rules`), local.optimiser = "sgd" with [server] optimiser in its place, delivery = "pull"'
+        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy)
+    if config.participation < 1 and privacy.least_clients is None:
+        broken = "must be set with masks and participation < 1: how many clients take part is left to their coins"
+        raise BadValue("privacy.least_clients", NOT_GIVEN, broken, "give the least number of clients in a sum")
+
+
+def _check_least(config: Config, clients: int) -> None:
+    privacy = config.privacy
+    least = least_clients(config, clients)
+    if least > clients:
+        raise BadValue("privacy.least_clients", least, f"is more than all {clients} clients", "give a smaller number")
+    if privacy.masks and least < 2:
+        broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
+        if privacy.least_clients is None:
+            raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
+        raise BadValue("privacy.least_clients", least, broken, "give at least 2")
 
 
 def contributions_of(config: Config, jobs: Sequence[Job]) -> Contributions | None:

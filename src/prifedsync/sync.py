@@ -65,8 +65,13 @@ class Answers:
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Those whose own model is another one now, whether or not what they sent arrived."""
-        return tuple(name for name, answer in self.answers.items() if isinstance(answer, (Sent, Stayed, Lost)))
+        """Those whose own model is another one now."""
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, (Sent, Stayed)))
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Those whose own model may be another one, although nothing arrived."""
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, Lost))
 
 
 @dataclass(frozen=True)

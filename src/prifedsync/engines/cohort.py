@@ -37,7 +37,7 @@ from ..store import noted, places_of, room
 from ..sync import Account, Evaluation, Helpers, Model, Summed, Uploads
 from ..values import BadValue
 from .binding import Binding, machinery
-from .messages import Messages
+from .messages import Bare, Messages
 from .outages import Outages
 from .scoring import Scorer, with_pooled
 
@@ -178,11 +178,11 @@ class Cohort(ABC):
                 short = f"{len(listed)} clients are left for a sum, and {sums.least} must be in it"
                 answers |= {client.name: Lost(short) if client.attempt else Refused(short) for client in listed}
                 break
-            total = self._attempt(sums, round, answers, listed, helpers, received)
+            sent = self._attempt(sums, round, answers, listed, helpers, received)
             arrived = [client for client in listed if isinstance(answers[client.name], Sent)]
             if len(arrived) == len(listed) or not sums.masked:
+                total = sent.total()
                 break
-            total = torch.zeros_like(total)  # the masks of those who are missing are still in it
             answers |= {client.name: Lost(NO_SUM) for client in arrived}
             listed = self._again(sums, answers, arrived)
         return Summed(answers, Noised(total))
@@ -191,7 +191,6 @@ class Cohort(ABC):
         """Who is in the next attempt at a round; nobody where the spare attempts of the run are used up."""
         if self.attempts >= sums.attempts:
             return []
-        self.attempts += 1
         refusals = {client.name: client.join_again() for client in arrived}
         answers |= {name: refusal for name, refusal in refusals.items() if refusal}
         return [client for client in arrived if not refusals[client.name]]
@@ -199,11 +198,12 @@ class Cohort(ABC):
     def _attempt(
         self, sums: Sums, round: int, answers: dict[str, Answer], listed: Sequence[Client], helpers: Helpers,
         received: dict[str, Tensor],
-    ) -> Tensor:  # fmt: skip
-        """The sum of those messages of one attempt that arrive, int64 [P]; `answers` say whose do."""
+    ) -> Messages:  # fmt: skip
+        """Those messages of one attempt that arrive; `answers` say whose do."""
+        self.attempts += listed[0].attempt > 0
         for client in listed:
             client.commit()
-        sent = self.sent(round, listed, sums)
+        sent = self.messages(round, listed, sums)
         for group in self.groups(listed):
             before = [client.queries for client in group]
             words = self._messages(sums, round, group, self._received(round, group, helpers, received))
@@ -212,11 +212,11 @@ class Cohort(ABC):
                 answers[client.name] = Lost(NEVER_ARRIVED) if lost else Sent(None, client.queries - was)
                 if not lost:
                     sent.add(client.name, row)
-        return sent.total
+        return sent
 
-    def sent(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
-        """Where the messages of one attempt are added up. Masks cancel in the sum, so they need not be made."""
-        return Messages(self.net.count, self.net.device)
+    def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
+        """Where the messages of one attempt are added up."""
+        return Bare(sums, self.net.count, self.net.device)
 
     def _joined(self, round: int, names: Sequence[str]) -> tuple[dict[str, Answer], list[Client]]:
         """What those who are asked answer as far as it is known before they train, and who takes part."""
@@ -357,10 +357,8 @@ class Cohort(ABC):
         step = clients[0].phase("upload").first
         return host.messages(self.batch_sums(round, step, clients, weights), round, clients, sums)
 
-    def _received(
-        self, round: int, group: Sequence[Client], helpers: Helpers, received: dict[str, Tensor]
-    ) -> Tensor:
-        """What these clients are sent [C, P], as far as they use it; `received` has each row where it is looked at later."""
+    def _received(self, round: int, group: Sequence[Client], helpers: Helpers, received: dict[str, Tensor]) -> Tensor:
+        """What these clients are sent [C, P], as far as they use it; `received` has each row if it is looked at later."""
         sent = helpers([client.name for client in group]).detach().to(self.start.device, self.start.dtype)
         if sent.shape != (len(group), self.net.count):
             raise ValueError(f"a helper has shape {tuple(sent.shape)}, and must have {(len(group), self.net.count)}")

@@ -10,7 +10,7 @@ from ..values import number
 
 @dataclass(frozen=True)
 class Outages:
-    """Each upload is lost with the same probability, by coins of the run's seed: they are public, and no draw of a client."""
+    """Each upload is lost with the same probability, by coins of the run's seed. They are public, and no client's draws."""
 
     share: float = 0.0
     seed: int = 0

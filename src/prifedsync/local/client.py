@@ -30,7 +30,16 @@ from .step import LocalState
 from .sums import Sums
 
 Slots = dict[str, Tensor]  # what clients carry from round to round, vector by vector, [C, P] each
-COUNTERS = ("asked", "taken", "spare", "queries", "steps", "kept_steps", "share", "chain")  # what a client carries besides vectors
+COUNTERS = (
+    "asked",
+    "taken",
+    "spare",
+    "queries",
+    "steps",
+    "kept_steps",
+    "share",
+    "chain",
+)  # what a client carries besides vectors
 
 
 @dataclass
@@ -76,6 +85,7 @@ class Client:
     def commit(self) -> None:
         """A slot is spent, whatever becomes of it."""
         self.taken += 1
+        self.spare += self.attempt > 0
 
     def join_again(self) -> Refused | None:
         """The same for a further attempt at the round. No coin is tossed, since others choose when a round is repeated."""
@@ -83,7 +93,6 @@ class Client:
         if plan is None or self.spare >= plan.attempts:
             return Refused(f"all {plan.attempts if plan else 0} spare attempts of the plan are taken")
         self.attempt += 1
-        self.spare += 1
         return None
 
     def _refused(self, round: int) -> Refused | None:

@@ -44,6 +44,9 @@ class Server:
     round: int = 0
     mean: Tensor | None = None  # of the last global models, in double precision
     averaged: int = 0  # how many of them
+    momentum: Tensor | None = None  # what the server's optimiser keeps, in double precision: a mean of changes,
+    square: Tensor | None = None  # one of their squares,
+    merges: int = 0  # and how many there were
 
     @property
     def released(self) -> Tensor:
