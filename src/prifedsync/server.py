@@ -69,9 +69,7 @@ class Aggregator:
     def merge(self, server: Server, uploads: Uploads | Summed, rate: float) -> Server:
         """w_glob of these uploads, which are remembered where the rule needs them; or of the sum of messages alone."""
         if isinstance(uploads, Summed) != (self.sums is not None):
-            raise TypeError(
-                f"{type(uploads).__name__} cannot be merged: sums come from a run that is summed, and only sums"
-            )
+            raise TypeError(f"{type(uploads).__name__} cannot be merged: a summed run has sums, and no other run has")
         return self._merge_sum(server, uploads, rate) if isinstance(uploads, Summed) else self._merge(server, uploads, rate)
 
     def _merge_sum(self, server: Server, summed: Summed, rate: float) -> Server:

@@ -142,7 +142,9 @@ def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
 def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads:
     """What all clients answer when they are sent these weights."""
     row = weights.to(cohort.net.device, cohort.net.dtype)
-    return cohort.train(round, Helpers(cohort.names, lambda names: row.expand(len(names), -1)))
+    found = cohort.train(round, Helpers(cohort.names, lambda names: row.expand(len(names), -1)))
+    assert isinstance(found, Uploads)
+    return found
 
 
 def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tensor:

@@ -20,9 +20,9 @@ from ..values import BadValue
 from .batches import expected_size
 from .job import Job
 from .optimisers.schedule import CONSTANT, Schedule
+from .words import LEAST_STEPS
 
 CELL_BITS = 8  # s = noise ÷ grid of the least noisy client is in [2^8, 2^9)
-LEAST_CELLS = 8.0  # below this s, rounding the noises of several clients would not be like rounding their sum
 WORD_BITS = 32  # masked sums are taken modulo 2^32
 TAILS = 64.0  # standard deviations beyond which no noise is
 
@@ -77,11 +77,10 @@ def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> fl
         return fine
     largest = math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs) + len(jobs) * fine
     grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (WORD_BITS - 1)))
-    if noise / grid < LEAST_CELLS:
-        rule = f"leaves a noise of {noise / grid:.2g} cells, and at least {LEAST_CELLS:g} are needed: a sum of all clients may "
-        rule += f"be {largest / noise:.2g} times as large as the noise, and masked words have {WORD_BITS} bits"
-        remedy = "add noise, take smaller batches, or train without masks"
-        raise BadValue("the grid of masked messages", f"2^{math.log2(grid):.0f}", rule, remedy)
+    if noise / grid < LEAST_STEPS:
+        rule = f"is too coarse: one client's noise would be {noise / grid:.2g} steps of it, and must be {LEAST_STEPS}; "
+        rule += f"a sum of all clients may be {largest / noise:.2g} times as large as that noise, and has {WORD_BITS} bits"
+        raise BadValue("the grid of masked messages", grid, rule, "add noise, or train without masks")
     return grid
 
 

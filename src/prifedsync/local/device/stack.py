@@ -128,7 +128,7 @@ class Stack:
     # ------------------------------------------------------------------ a round
 
     def load(self, clients: Sequence[Client], round: int, attempt: int = 0) -> None:
-        """Seat these clients for a round: their numbers, keys and batches. A further attempt at it has streams of its own."""
+        """Seat these clients for a round: their numbers, keys and batches. A further attempt has streams of its own."""
         seats = slice(len(clients))
         numbers = [_numbers(client.job) for client in clients]
         self.numbers[:, seats] = _sent(numbers, self.step.device, torch.float64).T
