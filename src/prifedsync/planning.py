@@ -24,7 +24,7 @@ from .data import Description
 from .limits import RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
-from .local.sums import Sums, sums_of
+from .local.sums import Sums, sums_of, why_not
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
@@ -341,22 +341,9 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
 
 def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
     """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
-    if any(job.plan is None for job in jobs):
-        return "nothing is noised"
-    if not rule.needs_sum_alone:
-        return f"rule {rule.name} needs more of the clients than the sum of what they send"
     if config.rule.delivery == "push":
         return 'delivery = "push" sends clients models of earlier rounds'
-    if any(job.output and job.output.noise != "gaussian" for job in jobs):
-        return "a sum of Laplace noise is not Laplace noise"
-    if any(job.noisy and job.noisy.local_steps > 1 for job in jobs):
-        return "a round takes more than one noisy gradient, and only their last result is added up"
-    noisy = [job for job in jobs if job.noisy]
-    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
-        return "the local optimiser does more than follow the noisy gradient (sgd without weight decay does not)"
-    if config.participation < 1 and any(job.optimiser.schedule.kind != "constant" for job in noisy):
-        return "the learning rate depends on how often each client took part"
-    return ""
+    return why_not(rule, jobs)
 
 
 def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:

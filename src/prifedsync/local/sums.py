@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..rules import Rule
 from ..values import BadValue
 from .batches import expected_size
 from .job import Job
@@ -44,6 +45,24 @@ class Sums:
         """By how much the mean of the senders' models differs from the global model [P], in double precision."""
         weight = math.fsum(self.weights[name] for name in senders)
         return total.double() * (self.step * self.schedule.at(round) * self.grid / weight)
+
+
+def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
+    """Why the vectors of these clients cannot enter the global model through their sum alone; "" if they can."""
+    if any(job.plan is None for job in jobs):
+        return "nothing is noised"
+    if not rule.needs_sum_alone:
+        return f"rule {rule.name} needs more of the clients than the sum of what they send"
+    if any(job.output and job.output.noise != "gaussian" for job in jobs):
+        return "a sum of Laplace noise is not Laplace noise"
+    noisy = [job for job in jobs if job.noisy]
+    if any(job.steps.local_steps > 1 for job in noisy):
+        return "a round takes more than one noisy gradient, and only their last result would be added up"
+    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
+        return "the local optimiser does more than follow the noisy gradient; sgd without weight decay does not"
+    if any(job.participation < 1 and job.optimiser.schedule.kind != "constant" for job in noisy):
+        return "the learning rate depends on how often each client took part"
+    return ""
 
 
 def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:
