@@ -21,6 +21,7 @@ from ..engines.messages import Messages
 from ..fdp import Neighbours
 from ..limits import RECORD, Unit
 from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps
+from ..local.client import bounded
 from ..local.device import streams
 from ..local.device.streams import Streams
 from ..local.losses import regression
@@ -157,7 +158,7 @@ def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
         return sent.rows.value.detach().cpu()
     words, _ = messages(cohort, round, weights)
     alone = [cohort.sums.change(words[name], (name,), round) for name in cohort.names]
-    return weights.double().cpu() + torch.stack(alone).cpu()
+    return bounded(weights).double().cpu() + torch.stack(alone).cpu()
 
 
 def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads | Summed:
