@@ -5,6 +5,7 @@ Every parity test compares to the last bit: messages are integers, and both engi
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 import torch
@@ -321,7 +322,7 @@ def test_fewer_than_the_least_number_are_not_merged():
         engine = engine_of(Vectorised, jobs, SeededDraws(5), least=least)
         run = train(engine, rounds=30)
         weights = [engine.start, *(server.weights for server in run.servers)]
-        merged = [not torch.equal(one, other) for one, other in zip(weights, weights[1:], strict=False)]
+        merged = [not torch.equal(one, other) for one, other in pairwise(weights)]
         assert merged == [len(summed.senders) >= least for summed in run.summed]
         assert {Sent, Absent} == {type(answer) for summed in run.summed for answer in summed.answers.values()}
         sums.append(merged)
