@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -281,6 +281,7 @@ def test_sums_and_models_lead_to_the_same_step(optimiser):
 
 
 def test_an_optimiser_of_the_server_needs_the_default_merge():
+    @dataclass(frozen=True)
     class Median(Rule):
         name = "median"
 
@@ -289,7 +290,7 @@ def test_an_optimiser_of_the_server_needs_the_default_merge():
 
     prepared = prepare(config_of(), records(), rule=Median)
     Aggregator(prepared.rule, prepared.jobs, prepared.start)
-    with pytest.raises(BadValue, match="server.optimiser = momentum cannot be combined with rule median"):
+    with pytest.raises(BadValue, match=r"server.optimiser = momentum cannot be combined with rule median"):
         Aggregator(prepared.rule, prepared.jobs, prepared.start, optimiser=ServerConfig(optimiser="momentum"))
     unused = replace(prepared, config=prepared.config.changed(**{"server.optimiser": "adam"}))
     with pytest.raises(BadValue):
