@@ -259,13 +259,14 @@ class Cohort(ABC):
         scorer = self.scorer
         if scorer is None:
             return None
+        everywhere = scorer.measure_each(released) if released is not None else None
         found = {}
-        if released is not None:
-            found["released"] = scorer.measure_each(released)
-        if own and self._uses_released and released is not None:
-            found["personal"] = found["released"]
-        elif own:
-            found["personal"] = self._pooled(scorer, scorer.measure_own(lambda i: self.personal(i).value))
+        if own:
+            shared = everywhere if self._uses_released else None
+            own_models = shared or self._pooled(scorer, scorer.measure_own(lambda i: self.personal(i).value))
+            found["personal"] = own_models
+        if everywhere is not None:
+            found["released"] = everywhere
         return found
 
     def _pooled(self, scorer: Scorer, measured: Sequence[Measurement]) -> tuple[Measurement, ...]:

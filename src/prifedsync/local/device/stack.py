@@ -127,7 +127,7 @@ class Stack:
 
     # ------------------------------------------------------------------ a round
 
-    def load(self, clients: Sequence[Client], round: int, attempt: int = 0) -> None:
+    def load(self, clients: Sequence[Client], round: int, attempt: int) -> None:
         """Seat these clients for a round: their numbers, keys and batches. A further attempt has streams of its own."""
         seats = slice(len(clients))
         numbers = [_numbers(client.job) for client in clients]
