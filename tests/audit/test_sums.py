@@ -17,7 +17,7 @@ from prifedsync.fdp import Neighbours
 from prifedsync.local import Net, SystemDraws, host, losses, noise
 from prifedsync.local import client as clients
 
-from ..engines.test_device import OnDevice
+from .test_device import OnDevice
 from .test_step import LABELS, NETS, PLAN, SGD, assert_passed, audit
 
 STEP = replace(PLAN, local_steps=1)
