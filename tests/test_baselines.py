@@ -75,9 +75,23 @@ def test_a_client_alone_has_the_noise_of_its_plan(kept):
 def test_the_noise_of_the_run_is_not_used_again(kept, randomness):
     """The same noise would cancel in a difference; of two independent ones the difference has √2 of the spread."""
     privacy = {**ONE_ROUND["privacy"], "randomness": randomness}
-    run, alone, _ = trained(kept, privacy=privacy)
+    run, alone, _ = trained(kept, privacy=privacy, rule={"delivery": "push"})  # clients send models
     assert float((run - alone).std()) == pytest.approx(math.sqrt(2), rel=0.05)
     assert float((run + alone).std()) == pytest.approx(math.sqrt(2), rel=0.05)
+
+
+@pytest.mark.parametrize("randomness", ["seeded", "system"])
+def test_the_noise_of_a_sum_is_not_used_again(kept, randomness):
+    """The released model has the mean of the clients' noise. Alone they have other noise: the difference has √2 of it."""
+    privacy = {**ONE_ROUND["privacy"], "randomness": randomness}
+    run, alone, result = trained(kept, privacy=privacy)
+    assert result.prepared.sums is not None
+    mean = alone.mean(0) * math.sqrt(CLIENTS)
+    released = run[0] * math.sqrt(CLIENTS)
+    spread = 5 / math.sqrt(2 * len(mean))  # five standard deviations of an estimated one
+    assert float(released.std()) == pytest.approx(1.0, rel=spread)
+    assert float((released - mean).std()) == pytest.approx(math.sqrt(2), rel=spread)
+    assert float((released + mean).std()) == pytest.approx(math.sqrt(2), rel=spread)
 
 
 def test_a_simulation_repeats_its_baselines_and_secret_draws_do_not(kept):

@@ -223,7 +223,8 @@ def test_rules_for_programs():
     shared = {"mixing", "strength", "delivery"}
     for row in rows:
         kind = RULES[row["name"]]
-        assert set(row) == {"name", "server_sends", "client_does", "leaves", "cost", "about", "fields", "own_fields"}
+        assert set(row) == {"name", "server_sends", "client_does", "leaves", "cost", "needs_sum_alone", "about", "fields",
+                            "own_fields"}  # fmt: skip
         assert row["cost"] == kind.cost
         assert len(row["about"]) > 50
         own = [field["name"] for field in row["own_fields"]]

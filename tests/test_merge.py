@@ -49,14 +49,28 @@ def test_where_the_number_of_records_is_private_the_nominal_one_weighs(mechanism
 
 @pytest.mark.parametrize("engine", ["vectorised", "reference"])
 def test_the_released_model_is_the_weighted_mean_of_the_clients_models(engine):
-    """FedAvg with rate 1: w_glob = Σ n_j·w̃_j / Σ n_j of what the clients sent last."""
-    config = from_mapping(SEEDED).changed(**{"performance.engine": engine})
+    """FedAvg with rate 1: w_glob = Σ n_j·w̃_j / Σ n_j of what the clients sent last, where they send models."""
+    config = from_mapping(SEEDED).changed(**{"performance.engine": engine, "rule.delivery": "push"})
     for merge, weights in (("records", [12.0, 40.0, 3.0]), ("equal", [1.0, 1.0, 1.0])):
         result = prifedsync.train(config.changed(merge=merge), clients=records(SIZES))
         models = result.engine.models()
         sent = torch.stack([models[name].value for name in SIZES]).double()
         expected = (torch.tensor(weights, dtype=torch.float64) @ sent) / sum(weights)
         torch.testing.assert_close(result.server.weights.double(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "reference"])
+@pytest.mark.parametrize("merge", ["records", "equal"])
+def test_the_sum_of_messages_leads_where_the_mean_of_models_does(engine, merge):
+    """Up to half a cell of the grid for each client: the same clipped sums, noise and weights by two ways."""
+    config = from_mapping(SEEDED).changed(**{"performance.engine": engine, "merge": merge, "rounds": 1})
+    summed = prifedsync.train(config, clients=records(SIZES))
+    models = prifedsync.train(config.changed(**{"rule.delivery": "push"}), clients=records(SIZES))
+    sums = summed.prepared.sums
+    assert models.prepared.sums is None
+    cell = abs(sums.step) * sums.grid / sum(sums.weights.values())
+    apart = float((summed.server.weights - models.server.weights).abs().max())
+    assert 0 < apart <= len(SIZES) / 2 * cell * 1.1  # models are rounded too, to a finer grid
 
 
 def test_clients_of_one_size_are_merged_as_before():

@@ -161,7 +161,9 @@ class Tossed:
 def test_the_coin_decides_and_its_edge_is_out(coin, there):
     client = Client(job("a", participation=0.5), Tossed(coin), records=1)
     assert client.join(0, Tossed(coin)) == (None if there else Absent())
-    assert client.taken == there  # who stays away has spent nothing
+    assert client.taken == 0  # who stays away has spent nothing, and who takes part commits before it trains
+    client.commit()
+    assert client.taken == 1
 
 
 # ------------------------------------------------------------------ uploads

@@ -27,6 +27,7 @@ from .data import Description
 from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
+from .local.sums import Sums, sums_of, why_not
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
@@ -119,14 +120,18 @@ def jobs_of(
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
+    check_masks(config, not_summed(config, rule, jobs))
     if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
         raise _unlike(federation)
     try:
-        return with_coalition(config, rule, jobs, of)
+        jobs = with_coalition(config, rule, jobs, of)
     except CannotMeet as reason:
         rule_broken = f"cannot be met: {reason}"
         mu = config.privacy.target.coalition.mu
         raise BadValue(coalitions.MU, mu, rule_broken, "plan fewer rounds, or allow fewer colluders") from None
+    if of is None:
+        check_sums(config, rule, jobs)
+    return jobs
 
 
 def _largest(margin: Margin, sizes: list[int]) -> Margin:
@@ -347,22 +352,58 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
 
 def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
     """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
-    if any(job.plan is None for job in jobs):
-        return "nothing is noised"
-    if not rule.needs_sum_alone:
-        return f"rule {rule.name} needs more of the clients than the sum of what they send"
     if config.rule.delivery == "push":
         return 'delivery = "push" sends clients models of earlier rounds'
-    if any(job.output and job.output.noise != "gaussian" for job in jobs):
-        return "a sum of Laplace noise is not Laplace noise"
-    if any(job.noisy and job.noisy.local_steps > 1 for job in jobs):
-        return "a round takes more than one noisy gradient, and only their last result is added up"
-    noisy = [job for job in jobs if job.noisy]
-    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
-        return "the local optimiser does more than follow the noisy gradient (sgd without weight decay does not)"
-    if config.participation < 1 and any(job.optimiser.schedule.kind != "constant" for job in noisy):
-        return "the learning rate depends on how often each client took part"
-    return ""
+    return why_not(rule, jobs)
+
+
+def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
+    """The public numbers of the sums of this run; None where it is not summed."""
+    if not_summed(config, rule, jobs):
+        return None
+    privacy = config.privacy
+    return sums_of(jobs, masked=privacy.masks, attempts=privacy.attempts, least=least_clients_of(config, len(jobs)))
+
+
+def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
+    """Refuse masks, and numbers about sums, where they would protect nothing or could not work."""
+    privacy = config.privacy
+    why = not_summed(config, rule, jobs)
+    if not privacy.masks and privacy.attempts:
+        broken = "is about masked sums: without masks a sum without the lost client is of use"
+        raise BadValue("privacy.attempts", privacy.attempts, broken, "set privacy.masks = true, or remove it")
+    least = privacy.least_clients
+    if least is not None and why:
+        raise BadValue("privacy.least_clients", least, f"is about sums, and there are none: {why}", "remove it")
+    if not why:
+        _check_least(config, len(jobs))
+        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
+
+
+def check_masks(config: Config, why: str) -> None:
+    """Refuse masks where a run is not summed, and where nobody knows how few clients are in a sum."""
+    privacy = config.privacy
+    if not privacy.masks:
+        return
+    if why:
+        remedy = 'use local.local_steps = 1 or mechanism = "output-gaussian", a rule whose server needs the sum alone '
+        remedy += '(`prifedsync rules`), local.optimiser = "sgd" with [server] optimiser in its place, delivery = "pull"'
+        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy)
+    if config.participation < 1 and privacy.least_clients is None:
+        broken = "must be set with masks and participation < 1: how many clients take part is left to their coins"
+        raise BadValue("privacy.least_clients", NOT_GIVEN, broken, "give the least number of clients in a sum")
+
+
+def _check_least(config: Config, clients: int) -> None:
+    privacy = config.privacy
+    least = least_clients_of(config, clients)
+    if least > clients:
+        raise BadValue("privacy.least_clients", least, f"is more than all {clients} clients", "give a smaller number")
+    if privacy.masks and least < 2:
+        broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
+        if privacy.least_clients is None:
+            raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
+        raise BadValue("privacy.least_clients", least, broken, "give at least 2")
 
 
 def least_clients_of(config: Config, clients: int) -> int:

@@ -7,19 +7,24 @@ how many at once can change a helper, so clients behind one engine and clients o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from .config import ServerConfig
 from .local import Job
 from .local.job import numbers_of
+from .local.sums import Sums
 from .rules import Numbers, Rule, Server
+from .rules.rule import mean_of
 from .store import Store, noted, places_of, room
-from .sync import Helpers, Uploads
+from .sync import Helpers, Summed, Uploads
 from .values import BadValue
 
+SGD = ServerConfig()
 BLOCK = 64  # clients whose distances to others are computed together
 
 Delivery = Literal["pull", "push"]  # a client starts from the current w_glob, or from its last helper (as printed)
@@ -30,11 +35,15 @@ class Aggregator:
 
     def __init__(
         self, rule: Rule, jobs: Sequence[Job], start: Tensor, *, delivery: Delivery = "pull", memory: float = 2.0**31,
-        folder: Path | None = None,
+        folder: Path | None = None, sums: Sums | None = None, optimiser: ServerConfig = SGD,
     ) -> None:  # fmt: skip
+        """sums: where clients send messages that are added up; None: they send models."""
         if delivery not in ("pull", "push"):
             raise BadValue("delivery", delivery, "must be pull or push")
+        check_optimiser(optimiser, rule)
         self.rule = rule
+        self.sums = sums
+        self.optimiser = optimiser
         self.jobs = tuple(jobs)
         self.names = tuple(job.client for job in jobs)
         self.start = start  # what stands for the upload of a client that has sent none
@@ -57,8 +66,22 @@ class Aggregator:
         made = _Made(self, server.weights)
         return Helpers(self.names, lambda names: made(self._places(names), self.rounds))
 
-    def merge(self, server: Server, uploads: Uploads, rate: float) -> Server:
-        """w_glob of these uploads, which are remembered where the rule needs them."""
+    def merge(self, server: Server, uploads: Uploads | Summed, rate: float) -> Server:
+        """w_glob of these uploads, which are remembered where the rule needs them; or of the sum of messages alone."""
+        if isinstance(uploads, Summed) != (self.sums is not None):
+            raise TypeError(f"{type(uploads).__name__} cannot be merged: a summed run has sums, and no other run has")
+        return self._merge_sum(server, uploads, rate) if isinstance(uploads, Summed) else self._merge(server, uploads, rate)
+
+    def _merge_sum(self, server: Server, summed: Summed, rate: float) -> Server:
+        assert self.sums is not None
+        if len(summed.senders) < max(1, self.sums.least):
+            return server
+        for place in self._places(summed.senders):
+            self.rounds[place] += 1
+        change = self.sums.change(summed.total.value, summed.senders, server.round)
+        return stepped(self.optimiser, server, change.to(server.weights.device), rate)
+
+    def _merge(self, server: Server, uploads: Uploads, rate: float) -> Server:
         places = self._places(uploads.senders)
         if not places:
             return server
@@ -71,8 +94,12 @@ class Aggregator:
             last.fill([place for place in places if last.read(place) is None], self.start[None])
             last.scatter(places, [uploads.rows.value])
         weights = self._weights(places)
-        weighed = {} if weights is None else {"weights": weights}
-        server = self.rule.merge(server, uploads.rows, rate, **weighed)
+        if self.optimiser.optimiser == "sgd":
+            weighed = {} if weights is None else {"weights": weights}
+            server = self.rule.merge(server, uploads.rows, rate, **weighed)
+        else:
+            change = mean_of(uploads.rows.value, weights) - server.weights.double()
+            server = stepped(self.optimiser, server, change, rate)
         pushed = self._stores.get("helpers")
         if pushed:
             pushed.fill([place for place in places if pushed.read(place) is None], self.start[None])
@@ -120,6 +147,37 @@ class Aggregator:
     def _read(self, store: Store, places: Sequence[int]) -> Tensor:
         store.fill([place for place in places if store.read(place) is None], self.start[None])
         return store.rows(places, 0).to(self.start.device)
+
+
+# ---------------------------------------------------------------------- the server's optimiser
+
+
+def check_optimiser(optimiser: ServerConfig, rule: Rule) -> None:
+    """Refuse an optimiser where the global model is not made by the default merge."""
+    if optimiser.optimiser != "sgd" and rule.uploads and type(rule).merge is not Rule.merge:
+        broken = f"cannot be combined with rule {rule.name}, which does not merge uploads by their mean"
+        raise BadValue("server.optimiser", optimiser.optimiser, broken, 'use "sgd"')
+
+
+def stepped(optimiser: ServerConfig, server: Server, change: Tensor, rate: float) -> Server:
+    """The global model after a step along the mean change of a round [P], which stands for a negative gradient.
+
+    Reddi et al. 2021 (FedOpt). What is kept is made of changes that clients have sent, in double precision.
+    """
+    kind = optimiser.optimiser
+    merges = server.merges + 1
+    momentum, square, step = server.momentum, server.square, rate * change
+    if kind == "momentum":
+        momentum = change if momentum is None else optimiser.momentum * momentum + change
+        step = rate * momentum
+    elif kind == "adam":
+        one, two = optimiser.betas
+        momentum = (1 - one) * change + (0 if momentum is None else one * momentum)
+        square = (1 - two) * change.square() + (0 if square is None else two * square)
+        spread = (square / (1 - two**merges)).sqrt() + optimiser.stability
+        step = optimiser.learning_rate * (momentum / (1 - one**merges)) / spread
+    weights = (server.weights.double() + step).to(server.weights.dtype)
+    return replace(server, weights=weights, momentum=momentum, square=square, merges=merges)
 
 
 class _Made:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from .local.answers import Absent, Answer, Lost, Refused, Sent, Stayed
@@ -19,6 +20,7 @@ __all__ = [
     "Account",
     "Aggregation",
     "Answer",
+    "Answers",
     "Clients",
     "Engine",
     "Evaluation",
@@ -28,6 +30,7 @@ __all__ = [
     "Refused",
     "Sent",
     "Stayed",
+    "Summed",
     "Synchronisation",
     "Uploads",
     "synchronise",
@@ -48,18 +51,13 @@ class Helpers:
 
 
 @dataclass(frozen=True)
-class Uploads:
+class Answers:
     """What came back from one round. It cannot be changed, and it accepts nothing that must stay with a client."""
 
     answers: Mapping[str, Answer]  # of everybody who was asked
-    rows: Noised[Tensor] | Unprotected[Tensor]  # [C, P], of those who sent, in the order of the answers
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rows, (Noised, Unprotected)):
-            raise TypeError(f"an upload must be Noised, not {type(self.rows).__name__}")
         object.__setattr__(self, "answers", MappingProxyType(dict(self.answers)))
-        if len(self.senders) != len(self.rows.value):
-            raise ValueError(f"{len(self.senders)} clients sent {len(self.rows.value)} rows")
 
     @property
     def senders(self) -> tuple[str, ...]:
@@ -70,12 +68,47 @@ class Uploads:
         """Those whose own model is another one now."""
         return tuple(name for name, answer in self.answers.items() if isinstance(answer, (Sent, Stayed)))
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Those whose own model may be another one, although nothing arrived."""
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, Lost))
+
+
+@dataclass(frozen=True)
+class Uploads(Answers):
+    """A round of clients that sent models."""
+
+    rows: Noised[Tensor] | Unprotected[Tensor]  # [C, P], of those who sent, in the order of the answers
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, (Noised, Unprotected)):
+            raise TypeError(f"an upload must be Noised, not {type(self.rows).__name__}")
+        super().__post_init__()
+        if len(self.senders) != len(self.rows.value):
+            raise ValueError(f"{len(self.senders)} clients sent {len(self.rows.value)} rows")
+
+
+@dataclass(frozen=True)
+class Summed(Answers):
+    """A round of clients that sent messages to be added up: the exact sum of those who sent, and no single message."""
+
+    total: Noised[Tensor]  # int64 [P]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.total, Noised):
+            raise TypeError(f"a sum must be Noised, not {type(self.total).__name__}")
+        if self.total.value.dtype != torch.int64 or self.total.value.dim() != 1:
+            raise TypeError(f"a sum must be one vector of integers, not {self.total.value.dtype} {self.total.value.shape}")
+        super().__post_init__()
+        if any(answer.row is not None for answer in self.answers.values() if isinstance(answer, Sent)):
+            raise TypeError("a sum must not have single messages beside it")
+
 
 @dataclass(frozen=True)
 class Account:
     """What a client has spent, as it says itself."""
 
-    taken: int  # rounds committed to
+    taken: int  # slots committed to: a round, or a further attempt at one
     queries: int  # noisy queries, counted where noise was added
 
 
@@ -90,7 +123,7 @@ class Evaluation:
 class Clients(Protocol):
     """All that Algorithm 1 asks of the clients' side."""
 
-    def train(self, round: int, helpers: Helpers) -> Uploads:
+    def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Every client that is asked answers: by its own coin and budget it takes part, and trains from its helper."""
 
 
@@ -105,8 +138,9 @@ class Engine(Clients, Protocol):
     def accounts(self) -> Mapping[str, Account]:
         """What each client has spent."""
 
-    def models(self) -> Mapping[str, Model]:
-        """The model each client uses; each is made when it is looked up."""
+    def models(self, released: Tensor) -> Mapping[str, Model]:
+        """The model each client uses; each is made when it is looked up. One without a model of its own uses the released
+        one."""
 
     def evaluate(self, released: Tensor | None, own: Sequence[str] = ()) -> Evaluation | None:
         """Scores of the released model, and of these clients' own; None where clients do not show their scores."""
@@ -132,7 +166,7 @@ class Aggregation(Protocol):
     def helpers(self, server: Server) -> Helpers:
         """h_i = F_i of the global model and of what clients sent before."""
 
-    def merge(self, server: Server, uploads: Uploads, rate: float) -> Server:
+    def merge(self, server: Server, uploads: Uploads | Summed, rate: float) -> Server:
         """The global model after these uploads."""
 
 
@@ -155,7 +189,7 @@ class Synchronisation:
 
 def synchronise(
     plan: Synchronisation, aggregation: Aggregation, clients: Clients, server: Server
-) -> Iterator[tuple[Server, Uploads]]:
+) -> Iterator[tuple[Server, Uploads | Summed]]:
     """Algorithm 1 from the server's round on; yields after every round. A round that nobody joins passes."""
     for round in range(server.round, plan.rounds):
         uploads = clients.train(round, aggregation.helpers(server))  # h_i → w̃_i, of those whose coin says so: Ω

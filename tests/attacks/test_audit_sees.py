@@ -277,8 +277,8 @@ def test_the_first_clients_numbers_for_the_whole_stack_of_a_device(monkeypatch, 
     """The same on a GPU."""
     right = device.Stack.load
 
-    def load(self, members, round):
-        right(self, members, round)
+    def load(self, members, round, attempt):
+        right(self, members, round, attempt)
         self.numbers[row] = self.numbers[row, 0].clone()
 
     monkeypatch.setattr(device.Stack, "load", load)

@@ -107,9 +107,9 @@ class Tap:
         if not hasattr(stack, "tapped"):
             stack.tapped, load, update = {}, stack.load, stack._update
 
-            def loaded(clients, round):
+            def loaded(clients, round, attempt):
                 stack.tapped = {"round": round, "group": [client.index for client in clients]}
-                load(clients, round)
+                load(clients, round, attempt)
 
             def updated(gradient, weights, slots, anchor, share, *rest):
                 seats = slice(len(stack.tapped["group"]))

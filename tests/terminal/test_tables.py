@@ -286,7 +286,7 @@ def test_a_failed_check_is_explained(printed):
 
 
 def test_rules_stand_in_their_columns(printed):
-    row = {"name": "a", "server_sends": "b", "client_does": "c", "leaves": "d", "cost": "e"}
+    row = {"name": "a", "server_sends": "b", "client_does": "c", "leaves": "d", "cost": "e", "needs_sum_alone": True}
     field = {"name": "f", "default": True, "about": "g", "allowed": "true or false"}
     text = printed(print_rules, [row | {"own_fields": [field]}])
     (line,) = (line for line in text.splitlines() if line.startswith("│"))

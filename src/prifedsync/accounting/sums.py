@@ -15,7 +15,16 @@ from ..values import NOT_GIVEN, BadValue, number, whole
 def factors(
     weights: Sequence[float], learning_rates: Sequence[float] | None = None, expected_batches: Sequence[float] | None = None
 ) -> tuple[float, ...]:
-    """The public factor c_k of each client in the sum, at most 1.
+    """The public factor c_k of each client in the sum, at most 1; arguments as those of `influences`."""
+    shares = influences(weights, learning_rates, expected_batches)
+    most = max(shares)
+    return tuple(share / most for share in shares)
+
+
+def influences(
+    weights: Sequence[float], learning_rates: Sequence[float] | None = None, expected_batches: Sequence[float] | None = None
+) -> tuple[float, ...]:
+    """φ_k of each client: what one unit of its vector adds to Σ weight_k·(its change).
 
     learning_rates, expected_batches: those of noisy gradients; None where a whole change is noised once.
     """
@@ -27,8 +36,7 @@ def factors(
         number("learning_rate", rate, 0, ends="(]")
         number("expected_batch", batch, 0, ends="(]")
         shares.append(weight / batch * rate)  # in this order n/n is exactly 1, and clients that count alike have one factor
-    most = max(shares)
-    return tuple(share / most for share in shares)
+    return tuple(shares)
 
 
 def least_clients(

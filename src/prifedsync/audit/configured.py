@@ -67,6 +67,7 @@ def audit_config(config: Config) -> StepAudit:
         neighbours=Neighbours(config.privacy.neighbours),
         augment=config.local.augment,
         draws=draws,
+        summed=prepared.sums is not None,
     )
     return StepAudit((*found.checks, _check_loss(prepared), check_coins(prepared, draws)))
 

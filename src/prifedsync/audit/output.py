@@ -15,7 +15,7 @@ from . import statistics
 from .attacks import twisted
 from .check import Check
 from .sensitivity import ACTIVE, broken_records, broken_weights
-from .subject import GRID, Silent, Subject, transparent_net, uploads
+from .subject import Silent, Subject, transparent_net, uploads
 
 CLIENTS = 8
 WIDTH = 2048
@@ -82,7 +82,7 @@ def _changes(subject: Subject, mechanism: OutputPerturbation) -> Tensor:
 def _rounding(subject: Subject, order: int) -> float:
     """How much rounding of every entry, to the grid and to the arithmetic, can add to the norm, in clip norms."""
     start = subject.start.double().abs().max() / subject.mechanism.clip_norm
-    each = LEAST_NOISE * GRID / 2 + 2 * torch.finfo(subject.net.dtype).eps * (1 + float(start))
+    each = LEAST_NOISE * subject.grid / 2 + 2 * torch.finfo(subject.net.dtype).eps * (1 + float(start))
     return each * math.pow(subject.net.count, 1 / order)
 
 

@@ -16,7 +16,6 @@ from ..local.optimisers import single
 from ..sync import Account, Refused, Sent
 from .check import Check
 from .subject import (
-    GRID,
     OPEN_STEPS,
     PLAIN,
     Records,
@@ -148,7 +147,7 @@ def _explained(subject: Subject, steps: int, round: int) -> bool:
     scale = mechanism.noise_scale
     known = steps * mechanism.clip_norm * x.sum(0).double() + scale * sum(device_noise(cohort, "client", round, steps))
     left = -uploads(cohort, round, start)[0].double() - known
-    rounding = 4 * GRID * scale + subject.close * mechanism.clip_norm
+    rounding = 4 * subject.grid * scale + subject.close * mechanism.clip_norm
     return float(left.abs().max()) <= steps * rounding + 1e-5 * float(known.abs().max())
 
 
@@ -190,7 +189,7 @@ def check_padding(subject: Subject) -> Check:
         worst = _outputs_apart(subject)
         # outputs are rounded to the arithmetic and to a grid: two almost equal outputs may be one cell apart
         rounding = 8 * torch.finfo(subject.net.dtype).eps * (1 + float(subject.start.abs().max())) / clip
-        allowed += rounding + 2 * GRID * mechanism.noise_multiplier
+        allowed += rounding + 2 * subject.grid * mechanism.noise_multiplier
     return Check(
         "padding", f"{worst / clip:.2g} clip norms", f"at most {allowed:.2g}", worst <= allowed * clip,
         "Clients of unequal size have equal results stacked and alone: padding adds nothing, and clients share no records.",

@@ -29,6 +29,7 @@ from .rows import check_rows
 from .sensitivity import check_broken, check_sensitivity
 from .stack import check_stack
 from .subject import Subject
+from .sums import check_sum
 
 SAMPLES = 60_000  # values of noise: they estimate a standard deviation to two per cent
 
@@ -39,7 +40,7 @@ def audit_step(
     engine: type[Cohort] = Vectorised, neighbours: Neighbours = Neighbours.REPLACE,
     grad_method: GradMethod | None = None, arithmetic: Arithmetic | None = None,
     layer_rules: LayerRules | None = None, augment: str = "none",
-    draws: Draws | None = None, samples: int = SAMPLES,
+    draws: Draws | None = None, samples: int = SAMPLES, summed: bool = False,
 ) -> StepAudit:  # fmt: skip
     """Measure sensitivity, noise, batches and counts of one step. A correct engine fails once in a million audits or less.
 
@@ -49,13 +50,14 @@ def audit_step(
     arithmetic   of matrix products; the default follows dtype
     layer_rules  your own layer rules, by module class
     augment      how records are augmented in a step
+    summed       clients send messages that are added up, and not models
     draws        the source of random numbers; the default is secret draws under a new key
     """
     if len(x) < 1 or len(x) != len(y):
         rule = f"must be at least 1 and equal the number of targets, which is {len(y)}"
         raise BadValue("records", len(x), rule, "give a few example records, each with its target")
     net = Net(module, loss, x, y, dtype, device, grad_method, arithmetic, layer_rules)
-    subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment)
+    subject = Subject(net, x, y, mechanism, optimiser, engine, neighbours, draws or SystemDraws(), augment, summed)
     if mechanism.output:
         parts = (*check_output(subject), check_carried(subject), *check_noise(subject, samples), check_fresh_noise(subject))
     else:
@@ -65,4 +67,5 @@ def audit_step(
             check_fresh_batches(subject), check_stack(subject), check_kept(subject),
         )  # fmt: skip
     keys = (check_keys(),) if isinstance(subject.draws, SystemDraws) else ()  # a seed is no secret
-    return StepAudit((*parts, check_count(subject), check_padding(subject), *keys))
+    sums = (check_sum(subject),) if summed else ()
+    return StepAudit((*parts, check_count(subject), check_padding(subject), *sums, *keys))

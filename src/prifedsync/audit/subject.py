@@ -10,20 +10,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..accounting import Mechanism, NoisySteps, OutputPerturbation, PrivacyPlan
 from ..engines import Cohort, Performance
+from ..engines.messages import Messages
 from ..fdp import Neighbours
 from ..limits import RECORD, Unit
 from ..local import Draws, Job, Key, Net, Optimiser, SeededDraws, SystemDraws, UnnoisedSteps
+from ..local.client import bounded
 from ..local.device import streams
 from ..local.device.streams import Streams
 from ..local.losses import regression
+from ..local.sums import CELL_BITS, Sums, sums_of, why_not
 from ..rules import FedAvg, Rule
-from ..sync import Helpers, Uploads
+from ..sync import Helpers, Summed, Uploads
 
 Records = tuple[Tensor, Tensor]
 PLAIN = Optimiser(name="sgd", learning_rate=1.0)
@@ -46,6 +50,12 @@ class Subject:
     neighbours: Neighbours
     draws: Draws
     augment: str = "none"
+    summed: bool = False  # what is audited adds up messages where it can
+
+    @property
+    def grid(self) -> float:
+        """What uploads are rounded to, in noise scales."""
+        return 2.0**-CELL_BITS if self.summed else GRID
 
     @property
     def noisy(self) -> NoisySteps:
@@ -93,16 +103,20 @@ class Subject:
     def cohort(
         self, jobs: Sequence[Job], data: Sequence[Records], *, net: Net | None = None, draws: Draws | None = None,
         start: Tensor | None = None, chunk: int = 0, records_at_once: int = 0, rule: Rule | None = None,
+        shared: Sums | None = None,
     ) -> Cohort:  # fmt: skip
+        """shared: the numbers of a sum that other clients are in too."""
         performance = Performance(chunk=chunk, records_at_once=records_at_once)
         augment = self.augment if net is None else "none"  # another net is the audit's own, and its records are not images
         net, draws = net or self.net, draws or Unbound(self.draws)
         persons = [_copies(len(x), self.rows) for x, _ in data] if self.rows > 1 else None
         if persons:
             data = [(x[whose], y[whose]) for (x, y), whose in zip(data, persons, strict=True)]
+        rule = rule or FedAvg()
+        sums = shared or (sums_of(jobs) if self.summed and not why_not(rule, jobs) else None)
         return self.engine(
-            net, jobs, data, rule or FedAvg(), draws, start=start, augment=augment, performance=performance,
-            persons=persons, rows_per_person=self.rows,
+            net, jobs, data, rule, draws, start=start, augment=augment, performance=performance,
+            persons=persons, rows_per_person=self.rows, sums=sums,
         )  # fmt: skip
 
 
@@ -135,14 +149,53 @@ def fitted(steps: NoisySteps, records: int, **changes: object) -> NoisySteps:
 
 
 def uploads(cohort: Cohort, round: int, weights: Tensor) -> Tensor:
-    """The uploads of all clients in a round that starts at these weights [C, P]."""
-    return answers(cohort, round, weights).rows.value.detach().cpu()
+    """The uploads of all clients in a round that starts at these weights [C, P].
+
+    Where messages are added up, each is turned into the model that the server would make of it alone."""
+    if cohort.sums is None:
+        sent = answers(cohort, round, weights)
+        assert isinstance(sent, Uploads)
+        return sent.rows.value.detach().cpu()
+    words, _ = messages(cohort, round, weights)
+    alone = [cohort.sums.change(words[name], (name,), round) for name in cohort.names]
+    return bounded(weights).double().cpu() + torch.stack(alone).cpu()
 
 
-def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads:
+def answers(cohort: Cohort, round: int, weights: Tensor) -> Uploads | Summed:
     """What all clients answer when they are sent these weights."""
     row = weights.to(cohort.net.device, cohort.net.dtype)
     return cohort.train(round, Helpers(cohort.names, lambda names: row.expand(len(names), -1)))
+
+
+class Heard:
+    """Adds up messages, and keeps each as it came."""
+
+    def __init__(self, adding: Messages) -> None:
+        self._adding = adding
+        self.words: dict[str, Tensor] = {}
+
+    def add(self, client: str, words: Tensor) -> None:
+        self.words[client] = words.clone()
+        self._adding.add(client, words)
+
+    def total(self) -> Tensor:
+        return self._adding.total()
+
+
+def messages(cohort: Cohort, round: int, weights: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """The messages of all clients in a round that starts at these weights, by client, and the sum that the server has."""
+    heard: list[Heard] = []
+    adding = cohort.messages
+
+    def listening(*slot: Any) -> Heard:
+        heard.append(Heard(adding(*slot)))
+        return heard[-1]
+
+    vars(cohort)["messages"] = listening
+    summed = answers(cohort, round, weights)
+    del vars(cohort)["messages"]
+    assert isinstance(summed, Summed)
+    return heard[-1].words, summed.total.value
 
 
 def sums(cohort: Cohort, weights: Tensor, round: int = 0, step: int = 0) -> Tensor:

@@ -34,4 +34,5 @@ def about(kind: type[Rule]) -> dict[str, Any]:
 
     row = {key: getattr(kind, key) for key in SHOWN}
     text = cleandoc(sys.modules[kind.__module__].__doc__ or "")
+    row |= {"needs_sum_alone": kind().needs_sum_alone}
     return row | {"about": text, "fields": fields_read(kind), "own_fields": described(kind)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,22 +20,25 @@ from torch import Tensor
 
 from ..fdp import Neighbours
 from ..limits import Unit
-from ..local import Draws, Job, Key, Net, behaviour, digests
-from ..local.answers import Answer, Refused, Sent, Stayed
+from ..local import Draws, Job, Key, Net, behaviour, digests, host
+from ..local.answers import Answer, Lost, Refused, Sent, Stayed
 from ..local.augment import check
-from ..local.client import COUNTERS, Client, Slots, bounded, personal_model, train_kept, train_upload
+from ..local.client import COUNTERS, Client, Slots, bounded, personal_model, train_kept, train_message, train_upload
 from ..local.device.streams import Streams
 from ..local.draws import VERSION
 from ..local.host import Persons, Records
 from ..local.job import Part
 from ..local.optimisers import outside
 from ..local.step import LocalState
+from ..local.sums import Sums
 from ..rules import Noised, Rule, Steps, Unprotected, trial
 from ..scores import Measurement
 from ..store import noted, places_of, room
-from ..sync import Account, Evaluation, Helpers, Model, Uploads
+from ..sync import Account, Evaluation, Helpers, Model, Summed, Uploads
 from ..values import BadValue
 from .binding import Binding, machinery
+from .messages import Bare, Messages
+from .outages import Outages
 from .scoring import Scorer, with_pooled
 
 
@@ -52,6 +56,9 @@ class Performance:
 
 DEFAULT = Performance()
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+NEVER_ARRIVED = "simulated: what the client sent never arrived"
+NO_SUM = "a message is missing, and the masks of the others do not cancel without it"
+NONE = Outages()
 PROBED = 4  # records whose gradients show how this machine rounds
 
 
@@ -63,12 +70,14 @@ class Cohort(ABC):
         start: Tensor | None = None, augment: str = "none", performance: Performance = DEFAULT, folder: Path | None = None,
         scorer: Scorer | None = None, config: Mapping[str, Any] = NOTHING,
         bound_to: Mapping[str, Sequence[Tensor | str]] = NOTHING, persons: Sequence[Tensor] | None = None,
-        rows_per_person: int = 1,
+        rows_per_person: int = 1, sums: Sums | None = None, outages: Outages = NONE,
     ) -> None:  # fmt: skip
         """`config` and `bound_to`: what else decides about this run, as `Binding` has it; secret draws depend on it.
 
         persons          whose each record is [n], numbered 0, 1, 2, … from a client's first record to its last
         rows_per_person  a public bound on the records of one of them
+        sums             where clients send messages that are added up; None: they send models
+        outages          which uploads are lost, simulated
         """
         sizes = [len(x) for x, _ in records]
         rows = _rows(jobs, sizes, persons, rows_per_person)
@@ -96,6 +105,9 @@ class Cohort(ABC):
         self.kept = None
         if rule.kept:
             self.kept = room(len(jobs), len(self.kept_slots), self.start, performance.memory, self._path("kept"))
+        self.sums = sums
+        self.outages = outages
+        self.attempts = 0  # spare ones that this run has used
         self.compiles = self.worth_compiling()  # decided once: a resumed run goes on as it was begun
 
     def _clients(self, units: Sequence[int], rows: Sequence[int]) -> list[Client]:
@@ -119,28 +131,92 @@ class Cohort(ABC):
 
     # ------------------------------------------------------------------ the protocol of sync.py
 
-    def train(self, round: int, helpers: Helpers) -> Uploads:
+    def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody answers; those who take part train group by group, and models that stay come after the seal."""
         answers, present = self._joined(round, helpers.names)
-        groups = self.groups(present)
-        sealed: dict[str, Sent] = {}
+        received: dict[str, Tensor] = {}  # what is kept looks at what the upload began with
+        if self.sums:
+            uploads: Uploads | Summed = self._added_up(self.sums, round, answers, present, helpers, received)
+        else:
+            uploads = self._sent(round, answers, present, helpers, received)
+        if self.kept:
+            for group in self.groups([client for client in present if client.name in received]):
+                self._keep(round, group, torch.stack([received[client.name] for client in group]))
+        return uploads
+
+    def _sent(
+        self, round: int, answers: dict[str, Answer], present: Sequence[Client], helpers: Helpers,
+        received: dict[str, Tensor],
+    ) -> Uploads:  # fmt: skip
+        """The models of those who take part."""
+        sealed: dict[str, Answer] = {}
         stacks = []
-        received = []
-        for group in groups:
+        for client in present:
+            client.commit()
+        for group in self.groups(present):
             before = [client.queries for client in group]
-            helper = self._received(round, group, helpers)
-            received.append(helper if self.kept else None)  # what is kept looks at what the upload began with
+            helper = self._received(round, group, helpers, received)
             rows = self._upload(round, group, helper)
             if rows is None:
                 continue
-            stacks.append(rows)
-            for client, row, was in zip(group, rows, before, strict=True):
-                sealed[client.name] = Sent(row, client.queries - was)
-        uploads = self._sealed(answers | sealed, stacks, list(sealed))
-        for group, kept_helper in zip(groups, received, strict=True):
-            if kept_helper is not None:
-                self._keep(round, group, kept_helper)
-        return uploads
+            arrived = [c for c, client in enumerate(group) if not self.outages.lost(client.name, round)]
+            stacks.append(rows if len(arrived) == len(group) else rows[arrived])
+            sealed |= {client.name: Lost(NEVER_ARRIVED) for client in group}
+            sealed |= {group[c].name: Sent(rows[c], group[c].queries - before[c]) for c in arrived}
+        return self._sealed(answers | sealed, stacks, [name for name, it in sealed.items() if isinstance(it, Sent)])
+
+    def _added_up(
+        self, sums: Sums, round: int, answers: dict[str, Answer], present: Sequence[Client], helpers: Helpers,
+        received: dict[str, Tensor],
+    ) -> Summed:  # fmt: skip
+        """The sum of the messages. A masked one that lacks a message is taken again without those who sent none, in a slot
+        of its own, while there are spare attempts."""
+        listed = list(present)
+        total = torch.zeros(self.net.count, dtype=torch.int64, device=self.net.device)
+        while listed:
+            if sums.masked and len(listed) < sums.least:
+                short = f"{len(listed)} clients are left for a sum, and {sums.least} must be in it"
+                answers |= {client.name: Lost(short) if client.attempt else Refused(short) for client in listed}
+                break
+            sent = self._attempt(sums, round, answers, listed, helpers, received)
+            arrived = [client for client in listed if isinstance(answers[client.name], Sent)]
+            if len(arrived) == len(listed) or not sums.masked:
+                total = sent.total()
+                break
+            answers |= {client.name: Lost(NO_SUM) for client in arrived}
+            listed = self._again(sums, answers, arrived)
+        return Summed(answers, Noised(total))
+
+    def _again(self, sums: Sums, answers: dict[str, Answer], arrived: Sequence[Client]) -> list[Client]:
+        """Who is in the next attempt at a round; nobody where the spare attempts of the run are used up."""
+        if self.attempts >= sums.attempts:
+            return []
+        refusals = {client.name: client.join_again() for client in arrived}
+        answers |= {name: refusal for name, refusal in refusals.items() if refusal}
+        return [client for client in arrived if not refusals[client.name]]
+
+    def _attempt(
+        self, sums: Sums, round: int, answers: dict[str, Answer], listed: Sequence[Client], helpers: Helpers,
+        received: dict[str, Tensor],
+    ) -> Messages:  # fmt: skip
+        """Those messages of one attempt that arrive; `answers` say whose do."""
+        self.attempts += listed[0].attempt > 0
+        for client in listed:
+            client.commit()
+        sent = self.messages(round, listed, sums)
+        for group in self.groups(listed):
+            before = [client.queries for client in group]
+            words = self._messages(sums, round, group, self._received(round, group, helpers, received))
+            for client, row, was in zip(group, words, before, strict=True):
+                lost = self.outages.lost(client.name, round, client.attempt)
+                answers[client.name] = Lost(NEVER_ARRIVED) if lost else Sent(None, client.queries - was)
+                if not lost:
+                    sent.add(client.name, row)
+        return sent
+
+    def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
+        """Where the messages of one attempt are added up."""
+        return Bare(sums, self.net.count, self.net.device)
 
     def _joined(self, round: int, names: Sequence[str]) -> tuple[dict[str, Answer], list[Client]]:
         """What those who are asked answer as far as it is known before they train, and who takes part."""
@@ -160,29 +236,37 @@ class Cohort(ABC):
     def accounts(self) -> Mapping[str, Account]:
         return {client.name: Account(client.taken, client.queries) for client in self.clients}
 
-    def models(self) -> Mapping[str, Model]:
-        return _Models(self)
+    def models(self, released: Tensor | None = None) -> Mapping[str, Model]:
+        return _Models(self, released)
+
+    @property
+    def _uses_released(self) -> bool:
+        """Whether clients use the released model: they have not made any that is their own."""
+        return self.sums is not None and not self.rule.kept
 
     def evaluate(self, released: Tensor | None, own: Sequence[str] = ()) -> Evaluation | None:
         scorer = self.scorer
         if scorer is None:
             return None
+        everywhere = dict(zip(self.names, scorer.each(released), strict=True)) if released is not None else {}
+        if self._uses_released and everywhere:
+            return Evaluation(personal=everywhere, released=everywhere)
         places = [self.place(name) for name in own]
         personal = scorer.own(lambda i: self.personal(i).value, places) if places else []
-        return Evaluation(
-            personal=dict(zip(own, personal, strict=True)),
-            released=dict(zip(self.names, scorer.each(released), strict=True)) if released is not None else {},
-        )
+        return Evaluation(personal=dict(zip(own, personal, strict=True)), released=everywhere)
 
     def measure(self, released: Tensor | None, own: bool) -> Mapping[str, tuple[Measurement, ...]] | None:
         scorer = self.scorer
         if scorer is None:
             return None
+        everywhere = scorer.measure_each(released) if released is not None else None
         found = {}
         if own:
-            found["personal"] = self._pooled(scorer, scorer.measure_own(lambda i: self.personal(i).value))
-        if released is not None:
-            found["released"] = scorer.measure_each(released)
+            shared = everywhere if self._uses_released else None
+            own_models = shared or self._pooled(scorer, scorer.measure_own(lambda i: self.personal(i).value))
+            found["personal"] = own_models
+        if everywhere is not None:
+            found["released"] = everywhere
         return found
 
     def _pooled(self, scorer: Scorer, measured: Sequence[Measurement]) -> tuple[Measurement, ...]:
@@ -197,6 +281,7 @@ class Cohort(ABC):
         return {
             "bound to": self.binding.noted(),
             "counters": self.counters(),
+            "attempts": self.attempts,
             "compiles": self.compiles,
             "places": noted(self.store.flush()),
             "kept": noted(self.kept.flush()) if self.kept else {},
@@ -212,6 +297,7 @@ class Cohort(ABC):
         for name in COUNTERS:
             for client, value in zip(self.clients, state["counters"][name], strict=True):
                 setattr(client, name, value)
+        self.attempts = state["attempts"]
         self.store.restore(places_of(state["places"]))
         if self.kept:
             self.kept.restore(places_of(state["kept"]))
@@ -267,8 +353,13 @@ class Cohort(ABC):
 
     # ------------------------------------------------------------------ one stack's round
 
-    def _received(self, round: int, group: Sequence[Client], helpers: Helpers) -> Tensor:
-        """What these clients are sent [C, P], as far as they use it."""
+    def noised_sums(self, round: int, clients: Sequence[Client], weights: Tensor, sums: Sums) -> Tensor:
+        """What these clients add to a sum of noisy gradients (`local.client.Machine`)."""
+        step = clients[0].phase("upload").first
+        return host.messages(self.batch_sums(round, step, clients, weights), round, clients, sums)
+
+    def _received(self, round: int, group: Sequence[Client], helpers: Helpers, received: dict[str, Tensor]) -> Tensor:
+        """What these clients are sent [C, P], as far as they use it; `received` has each row if it is looked at later."""
         sent = helpers([client.name for client in group]).detach().to(self.start.device, self.start.dtype)
         if sent.shape != (len(group), self.net.count):
             raise ValueError(f"a helper has shape {tuple(sent.shape)}, and must have {(len(group), self.net.count)}")
@@ -277,19 +368,32 @@ class Cohort(ABC):
             digested = self._digests(sent[:1]) * len(group) if same else self._digests(sent)
             for client, digest in zip(group, digested, strict=True):
                 client.receive(digest, round)
-        return bounded(sent)
+        helper = bounded(sent)
+        if self.kept:
+            received |= {client.name: row for client, row in zip(group, helper, strict=True)}
+        return helper
 
     def _upload(self, round: int, group: Sequence[Client], helper: Tensor) -> Tensor | None:
         """What a stack sends [C, P]; None where the rule sends nothing."""
         if not self.rule.uploads:
             return None
+        with self._carried(group) as slots:
+            return train_upload(self, self.rule, round, group, helper, slots)
+
+    def _messages(self, sums: Sums, round: int, group: Sequence[Client], helper: Tensor) -> Tensor:
+        """What a stack adds to the sum of a round, int64 [C, P]."""
+        with self._carried(group) as slots:
+            return train_message(self, self.rule, round, group, helper, slots, sums)
+
+    @contextmanager
+    def _carried(self, group: Sequence[Client]) -> Iterator[Slots]:
+        """What these clients carry, to be changed in the same round."""
         places = [client.index for client in group]
         self.store.fill([i for i in places if self.store.read(i) is None], self._fresh)
         carried: Tensor = self.store.gather(places).to(self.net.device)
         slots: Slots = dict(zip(self.slots, carried, strict=True))
-        rows = train_upload(self, self.rule, round, group, helper, slots)
+        yield slots
         self.store.scatter(places, [slots[name] for name in self.slots])
-        return rows
 
     def _sealed(self, answers: Mapping[str, Answer], stacks: Sequence[Tensor], order: Sequence[str]) -> Uploads:
         """The uploads of a round, in the order of the clients."""
@@ -371,6 +475,7 @@ class Cohort(ABC):
             "first weights": [self.start],
             "records": [self.records.x],
             "labels": [self.records.y],
+            **({"sums": [repr(self.sums)]} if self.sums else {}),
             **({"persons": [self.records.persons.rows, str(self.records.persons.most)]} if self.records.persons else {}),
             **self.bound_to,
         }
@@ -430,11 +535,15 @@ class Cohort(ABC):
 class _Models(Mapping[str, Model]):
     """Each client's model by its name, read when it is looked up."""
 
-    def __init__(self, cohort: Cohort) -> None:
+    def __init__(self, cohort: Cohort, released: Tensor | None) -> None:
         self._cohort = cohort
+        self._released = released
 
     def __getitem__(self, name: str) -> Model:
-        return self._cohort.personal(self._cohort.place(name))
+        place = self._cohort.place(name)
+        if self._released is not None and self._cohort._uses_released:
+            return Noised(self._released)
+        return self._cohort.personal(place)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cohort.names)

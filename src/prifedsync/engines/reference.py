@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..local import host, step
+from ..local import digests, host, step
 from ..local.augment import crop_flip
 from ..local.batches import choose
 from ..local.client import Client, Slots, numbers
 from ..local.job import Part
+from ..local.masks import Slot
 from ..local.net.persons import FLOOR
 from ..local.optimisers import single
 from ..local.step import LocalState
+from ..local.sums import Sums
 from ..rules import Steps
 from .cohort import Cohort
+from .messages import Masked, Messages, Peers
 
 
 class Reference(Cohort):
@@ -29,7 +34,7 @@ class Reference(Cohort):
         (client,) = clients
         job = client.job
         carried = {name: slots[name][0] for name in job.optimiser.slots}
-        optimiser = single(job.optimiser, client.taken - 1, begun.weights[0], carried, client.seen(part))
+        optimiser = single(job.optimiser, client.rounds - 1, begun.weights[0], carried, client.seen(part))
 
         def gradient(number: int, point: Tensor) -> Tensor:
             return self.gradients(round, number, clients, point, part)
@@ -39,10 +44,26 @@ class Reference(Cohort):
             return optimiser.weights[None]
 
         strength = numbers(clients, begun.weights).strength
-        ended = step.run(rule, job.phase(part), begun, strength, gradient, update)
+        ended = step.run(rule, client.phase(part), begun, strength, gradient, update)
         for name, vector in optimiser.slots.items():
             slots[name][0] = vector
         return ended
+
+    def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
+        """Where masks are on, each client masks its own message."""
+        if not sums.masked:
+            return super().messages(round, listed, sums)
+        names = tuple(sorted(client.name for client in listed))
+        return Masked(self._peers, Slot(digests.of([repr(sums)]), round, listed[0].attempt, names), self.net.device)
+
+    @cached_property
+    def _peers(self) -> Peers:
+        assert self.sums is not None
+        return Peers(self.names, self.sums.least)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        super().load(state)
+        self.__dict__.pop("_peers", None)  # a run that is resumed meets anew
 
     def gradients(self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload") -> Tensor:
         sums = self.batch_sums(round, step, clients, weights, part)

@@ -20,6 +20,7 @@ from ..local.net import precision
 from ..local.net.precision import sums_in
 from ..local.net.programs import Program
 from ..local.step import LocalState
+from ..local.sums import Sums
 from ..rules import Steps
 from .cohort import Cohort
 from .widths import cheapest_width, packed_width, width_of
@@ -98,6 +99,15 @@ class Vectorised(Cohort):
         gradients = stack.gradients(weights, step)
         self._count(stack, clients)
         return gradients
+
+    def noised_sums(self, round: int, clients: Sequence[Client], weights: Tensor, sums: Sums) -> Tensor:
+        if not self.streams:
+            return super().noised_sums(round, clients, weights, sums)
+        stack = self._seated(round, clients, "upload")
+        cells = [sums.grid / sums.factors[client.name] for client in clients]
+        words = stack.messages(weights, torch.tensor(cells, dtype=torch.float64).to(weights.device))
+        self._count(stack, clients)
+        return words
 
     def batch_sums(
         self, round: int, step: int, clients: Sequence[Client], weights: Tensor, part: Part = "upload"
@@ -184,7 +194,7 @@ class Vectorised(Cohort):
 
     def _seated(self, round: int, clients: Sequence[Client], part: Part) -> Stack:
         stack = self._stack(clients, part)
-        stack.load(clients, round)
+        stack.load(clients, round, clients[0].attempt if part == "upload" else 0)
         return stack
 
     def worth_compiling(self) -> bool:

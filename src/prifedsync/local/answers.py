@@ -9,9 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sent:
-    """The client's upload, and how many noisy queries it is made of."""
+    """The client's upload, and how many noisy queries it is made of. Of a sum no single row is known."""
 
-    row: Tensor
+    row: Tensor | None
     queries: int
 
 

@@ -1,6 +1,6 @@
 """One client: what it commits to, what it counts, what its draws are bound to, and the order of its round:
 
-    join      its own coin, then its budget; the round is committed to before anything is trained
+    join      its own coin, then its budget; the slot is committed to before anything is trained
     receive   what the server sent, cut to a public range, becomes part of what secret draws depend on
     upload    start → local steps → finish → output perturbation; what comes out may leave, and is sealed by the engine
     kept      the steps of a model that stays, after the upload is sealed
@@ -20,16 +20,26 @@ from torch import Tensor
 
 from ..accounting import BudgetSpent, FixedMechanism
 from ..rules import LocalOnly, Noised, Numbers, Rule, Steps, Unprotected
-from . import digests
+from . import digests, noise
 from .answers import Absent, Refused
 from .device.streams import Streams
 from .draws import Draws, Key
-from .job import LARGEST_HELPER, Job, Part, column, numbers_of
-from .perturbation import released
+from .job import LARGEST_HELPER, Job, Part, Phase, column, numbers_of
+from .perturbation import clipped, released
 from .step import LocalState
+from .sums import Sums
 
 Slots = dict[str, Tensor]  # what clients carry from round to round, vector by vector, [C, P] each
-COUNTERS = ("asked", "taken", "queries", "steps", "kept_steps", "share", "chain")  # what a client carries besides vectors
+COUNTERS = (
+    "asked",
+    "taken",
+    "spare",
+    "queries",
+    "steps",
+    "kept_steps",
+    "share",
+    "chain",
+)  # what a client carries besides vectors
 
 
 @dataclass
@@ -44,7 +54,9 @@ class Client:
     first_unit: int = 0  # and its persons among all persons
     context: Callable[[], bytes] | None = None  # what its draws are bound to before it received anything; None: to nothing
     asked: int = 0  # the first round that it may still be asked in
-    taken: int = 0  # rounds committed to
+    attempt: int = 0  # at the round that it was last asked in; each is a slot of its own
+    taken: int = 0  # slots committed to
+    spare: int = 0  # how many of them were not the first attempt at their round
     queries: int = 0  # noisy queries, as whoever added noise has counted them
     steps: int = 0  # that the carried state of the optimiser has seen
     kept_steps: int = 0  # the same, of its own model
@@ -56,7 +68,7 @@ class Client:
         return self.job.client
 
     def join(self, round: int, coins: Draws) -> Absent | Refused | None:
-        """None where it takes part: the round is then spent, whatever becomes of it.
+        """None where it takes part; it is then to `commit` before anything is trained.
 
         A round is answered once, and never after a later one. A plan counts the rounds in which a coin is tossed, so a
         server that could ask again, or ask in more rounds than planned, would choose who takes part.
@@ -67,7 +79,20 @@ class Client:
         self.asked = round + 1
         if self.job.participation < 1 and self._toss(round, coins) >= self.job.participation:
             return Absent()
+        self.attempt = 0
+        return None
+
+    def commit(self) -> None:
+        """A slot is spent, whatever becomes of it."""
         self.taken += 1
+        self.spare += self.attempt > 0
+
+    def join_again(self) -> Refused | None:
+        """The same for a further attempt at the round. No coin is tossed, since others choose when a round is repeated."""
+        plan = self.job.plan
+        if plan is None or self.spare >= plan.attempts:
+            return Refused(f"all {plan.attempts if plan else 0} spare attempts of the plan are taken")
+        self.attempt += 1
         return None
 
     def _refused(self, round: int) -> Refused | None:
@@ -109,6 +134,15 @@ class Client:
         assert isinstance(draws, Streams), draws
         return draws
 
+    @property
+    def rounds(self) -> int:
+        """Rounds that it took part in."""
+        return self.taken - self.spare
+
+    def phase(self, part: Part) -> Phase:
+        """Its steps in this part of the round."""
+        return self.job.attempt(self.attempt) if part == "upload" else self.job.kept
+
     def seen(self, part: Part) -> int:
         """Steps that the optimiser's state has seen which this part of a round goes on with."""
         return self.steps if part == "upload" else self.kept_steps
@@ -123,6 +157,9 @@ class Machine(Protocol):
         """All steps of this part of a round; `slots` hold the optimisers' new state then.
 
         It adds to `Client.queries` what was counted where noise was added."""
+
+    def noised_sums(self, round: int, clients: Sequence[Client], weights: Tensor, sums: Sums) -> Tensor:
+        """What these clients add to a sum of noisy gradients at these weights, int64 [C, P]; counted in the same way."""
 
 
 def bounded(helper: Tensor) -> Tensor:
@@ -148,6 +185,49 @@ def train_upload(
         slots["personal"] = ended.weights
     slots["own"] = _perturbed(round, clients, origin, rule.finish(ended.weights, ended.anchor))
     return slots["own"]
+
+
+def train_message(
+    machine: Machine, rule: Rule, round: int, clients: Sequence[Client], helper: Tensor, slots: Slots, sums: Sums
+) -> Tensor:
+    """What these clients add to the sum of a round, int64 [C, P]; `slots` are what they carry, before and after.
+
+    No earlier noise of a client leads to it, except by the models that the server has sent.
+    """
+    if clients[0].job.noisy:
+        words = machine.noised_sums(round, clients, helper, sums)
+    else:
+        words = _noised_changes(machine, rule, round, clients, helper, slots, sums)
+    slots["own"] = helper.clone()
+    if rule.kept:  # a model that stays may begin at what the client would have sent by itself
+        for own, client, row in zip(slots["own"], clients, words, strict=True):
+            own += sums.change(row, (client.name,), round).to(own.dtype)
+    return words
+
+
+def _noised_changes(
+    machine: Machine, rule: Rule, round: int, clients: Sequence[Client], helper: Tensor, slots: Slots, sums: Sums
+) -> Tensor:
+    """Output perturbation: the change of each client by steps without noise, clipped and noised once."""
+    _forget(clients, "upload", slots)
+    begun = LocalState(helper.clone(), helper, helper.new_ones(len(clients), 1))
+    ended = machine.take_steps(round, clients, "upload", rule.steps, begun, slots)
+    rows = []
+    for client, start, trained in zip(clients, helper, ended.weights, strict=True):
+        client.steps += client.job.upload.steps
+        assert client.job.output is not None
+        change = clipped(trained.double() - start.double(), client.job.output)
+        rows.append(message(client, change, Key(client.name, round, client.attempt, "output"), sums))
+    return torch.stack(rows)
+
+
+def message(client: Client, vector: Tensor, key: Key, sums: Sums) -> Tensor:
+    """What one client adds to a sum, int64 [P]: this vector with the noise of its plan, counted."""
+    assert client.job.plan is not None
+    scale = client.job.plan.mechanism.noise_scale
+    words, queries = noise.integers(vector, scale, sums.factors[client.name], sums.grid, client.draws, key)
+    client.queries += queries
+    return words
 
 
 def train_kept(
@@ -181,7 +261,7 @@ def personal_model(
 
 def numbers(clients: Sequence[Client], like: Tensor) -> Numbers:
     """The public numbers of these clients in the round that they take part in."""
-    return numbers_of([client.job for client in clients], [client.taken - 1 for client in clients], like)
+    return numbers_of([client.job for client in clients], [client.rounds - 1 for client in clients], like)
 
 
 def _perturbed(round: int, clients: Sequence[Client], start: Tensor, upload: Tensor) -> Tensor:

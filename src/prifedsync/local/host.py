@@ -18,7 +18,7 @@ from ..rules import Steps
 from . import noise, step
 from .augment import CHOICES, crop_flip, moves_from_uniforms
 from .batches import choose, expected_size, packed
-from .client import Client, Slots, numbers
+from .client import Client, Slots, message, numbers
 from .draws import Key
 from .job import Part, Phase, column
 from .net import Net
@@ -26,6 +26,7 @@ from .net.persons import Groups
 from .net.programs import Program
 from .optimisers import Stacked
 from .step import Gradient, LocalState
+from .sums import Sums
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,12 @@ def take_steps(
         return optimiser.step(weights, direction, slots, seen)
 
     strength = numbers(clients, begun.weights).strength
-    return step.run(rule, clients[0].job.phase(part), begun, strength, gradient, update)
+    return step.run(rule, clients[0].phase(part), begun, strength, gradient, update)
 
 
 def optimisers_of(clients: Sequence[Client], like: Tensor) -> Stacked:
     """The optimisers of these clients, in the round that each takes part in."""
-    return Stacked([client.job.optimiser for client in clients], [client.taken - 1 for client in clients], like)
+    return Stacked([client.job.optimiser for client in clients], [client.rounds - 1 for client in clients], like)
 
 
 def gradients(sums: Tensor, round: int, number: int, clients: Sequence[Client], phase: Phase, dtype: torch.dtype) -> Tensor:
@@ -91,6 +92,12 @@ def gradients(sums: Tensor, round: int, number: int, clients: Sequence[Client], 
         gradient[c] = noised(client, round, number, sums[c]) if phase.noisy else sums[c]
     expected = gradient.new_tensor([expected_size(client.job.steps) for client in clients])
     return gradient.div_(expected.unsqueeze(1))
+
+
+def messages(sums: Tensor, round: int, clients: Sequence[Client], shared: Sums) -> Tensor:
+    """What clients add to a sum, int64 [C, P]: the clipped sum of each, noised."""
+    keys = [Key(client.name, round, client.phase("upload").first, "noise") for client in clients]
+    return torch.stack([message(*each, shared) for each in zip(clients, sums, keys, strict=True)])
 
 
 def noised(client: Client, round: int, number: int, total: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -92,6 +92,10 @@ class Job:
         """The steps for the client's own model; their numbers, and so their batches, follow those of the upload."""
         counted = self.kept_counted and self.noisy is not None
         return Phase(self.upload.steps, self.kept_steps, counted, max(0, self.kept_steps - 1))
+
+    def attempt(self, number: int) -> Phase:
+        """The upload's steps when a round is repeated: under numbers, and so with batches and noise, of their own."""
+        return replace(self.upload, first=number * (self.upload.steps + self.kept_steps))
 
     def check(self, present: int, arithmetic: str, clip_margin: float) -> None:
         """Refuse a plan that is not about these records, or whose margin does not cover the arithmetic."""

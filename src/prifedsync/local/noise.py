@@ -39,6 +39,12 @@ def gaussian(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) 
     return NoisySum(_to_grid(noised, scale, bound).to(total.device), 1)
 
 
+def integers(total: Tensor, scale: float, factor: float, grid: float, draws: Draws, key: Key) -> NoisySum:
+    """factor·(the vector plus N(0, scale²)) in cells of a grid, a power of two: integers, int64, that can be added up."""
+    noised = draws.normal(key, total.numel()).mul_(scale).add_(total.cpu())
+    return NoisySum(noised.mul_(factor / grid).round_().long().to(total.device), 1)
+
+
 def laplace(total: Tensor, scale: float, bound: float, draws: Draws, key: Key) -> NoisySum:
     """The vector plus Laplace noise of this scale in each entry."""
     centred = (draws.uniform(key, total.numel()) - 0.5).clamp_(2.0**-54 - 0.5, 0.5 - 2.0**-54)
@@ -101,3 +107,13 @@ def add_normals(parts: Sequence[Tensor], noise: DeviceNoise, out: Tensor) -> Ten
         noise.made[:, place] += 1
         at += part.shape[1]
     return out
+
+
+def add_normals_in_cells(parts: Sequence[Tensor], noise: DeviceNoise, cells: Tensor) -> Tensor:
+    """The same in cells of this size [C], which need not be powers of two: integers, int64 [C, P].
+
+    In double precision, since every integer must be exact: with single sums the largest would be rounded to even ones.
+    """
+    doubles = [part.double() for part in parts]
+    out = torch.empty(len(cells), sum(part.shape[1] for part in parts), dtype=torch.float64, device=cells.device)
+    return add_normals(doubles, noise._replace(grid=cells, divisor=cells), out).round_().long()

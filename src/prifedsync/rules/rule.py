@@ -44,6 +44,9 @@ class Server:
     round: int = 0
     mean: Tensor | None = None  # of the last global models, in double precision
     averaged: int = 0  # how many of them
+    momentum: Tensor | None = None  # what the server's optimiser keeps, in double precision: a mean of changes,
+    square: Tensor | None = None  # one of their squares,
+    merges: int = 0  # and how many there were
 
     @property
     def released(self) -> Tensor:
@@ -55,8 +58,7 @@ class Server:
 
         weights: of each upload in the mean [C]; None weighs all alike.
         """
-        mean = _mean(uploads) if weights is None else _weighted_mean(uploads, weights.double())
-        weights = (1 - rate) * self.weights.double() + rate * mean
+        weights = (1 - rate) * self.weights.double() + rate * mean_of(uploads, weights)
         return replace(self, weights=weights.to(self.weights.dtype))
 
     def next_round(self, average: bool) -> Server:
@@ -68,8 +70,11 @@ class Server:
         return replace(self, round=self.round + 1, mean=mean, averaged=self.averaged + 1)
 
 
-def _mean(uploads: Tensor) -> Tensor:
-    return uploads.sum(0, dtype=torch.float64) / len(uploads)
+def mean_of(uploads: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of these uploads [C, P] in double precision; weights: of each of them [C]."""
+    if weights is None:
+        return uploads.sum(0, dtype=torch.float64) / len(uploads)
+    return _weighted_mean(uploads, weights.double())
 
 
 def _weighted_mean(uploads: Tensor, weights: Tensor) -> Tensor:

@@ -20,12 +20,19 @@ from ..local import Draws, SeededDraws, SystemDraws
 from ..rules import Server
 from ..scores import Measurement
 from ..settings import unchosen
-from ..sync import Aggregation, Engine, Helpers, Synchronisation, Uploads
+from ..sync import Aggregation, Engine, Helpers, Summed, Synchronisation, Uploads
 from .loop import synchronised
 from .prepare import Prepared
 from .recording import check_counts
 
 ALONE_PRIVATE = "alone-private"
+NOT_PRIVATE = {  # nothing is noised, so nothing is masked or repeated, and no upload is lost
+    "privacy.mechanism": "none",
+    "privacy.masks": False,
+    "privacy.attempts": 0,
+    "privacy.least_clients": None,
+    "lost": 0.0,
+}
 
 
 def compared(prepared: Prepared) -> tuple[str, ...]:
@@ -37,7 +44,7 @@ def comparison(prepared: Prepared, kind: str, watch: Watch) -> tuple[Measurement
     """The scores of one baseline, one measurement for each metric."""
     if kind == ALONE_PRIVATE:
         return _alone_private(prepared, watch)
-    config = prepared.config.changed(**{"privacy.mechanism": "none"}, **unchosen(prepared.config))
+    config = prepared.config.changed(**NOT_PRIVATE, **unchosen(prepared.config))
     if kind == "alone":
         config = config.with_rule("alone")
     elif not prepared.rule.uploads:
@@ -74,7 +81,7 @@ def _alone_private(prepared: Prepared, watch: Watch) -> tuple[Measurement, ...]:
     alone = prepared.under(_as_counted(prepared))
     if alone.plans != prepared.plans:
         raise RuntimeError("clients alone would have other plans than in this run; they cannot be compared")
-    engine = alone.cohort(draws_alone(prepared))
+    engine = alone.cohort(draws_alone(prepared), alone=True)
     servers = Servers(engine.names, alone.start, alone.synchronisation)
     _trained(alone, servers, engine, ALONE_PRIVATE, watch)
     check_counts(alone, engine)
@@ -128,7 +135,8 @@ class Servers:
     def helpers(self, server: Server) -> Helpers:
         return Helpers(tuple(self.names), lambda names: self.weights[self._rows(names)])
 
-    def merge(self, server: Server, uploads: Uploads, rate: float) -> Server:
+    def merge(self, server: Server, uploads: Uploads | Summed, rate: float) -> Server:
+        assert isinstance(uploads, Uploads)
         if uploads.senders:
             rows = self._rows(uploads.senders)
             moved = (1 - rate) * self.weights[rows].double() + rate * uploads.rows.value.double()

@@ -31,6 +31,7 @@ from ..values import BadValue
 
 MANIFEST = "manifest.json"
 SECRET = "secret.key"
+SERVER_VECTORS = ("mean", "momentum", "square")  # what the server may have besides its weights
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Checkpoint:
         remembered = aggregator.save()
         name = f"server-{server.round}.safetensors"
         tensors = {"weights": server.weights.cpu().contiguous()}
-        if server.mean is not None:
-            tensors["mean"] = server.mean.cpu().contiguous()
+        for kept in SERVER_VECTORS:
+            if (vector := getattr(server, kept)) is not None:
+                tensors[kept] = vector.cpu().contiguous()
         content = save(tensors)
         write_file(self.folder / name, content)
         manifest: dict[str, Any] = {
@@ -59,6 +61,7 @@ class Checkpoint:
             "server_checksum": checksum(content),
             "round": server.round,
             "averaged": server.averaged,
+            "merges": server.merges,
             "progress": progress,
         }
         manifest["checksum"] = checksum(_canonical(manifest))
@@ -76,12 +79,12 @@ class Checkpoint:
         engine.load(manifest["engine"])
         aggregator.load(manifest["aggregator"])
         device = aggregator.start.device
-        mean = tensors.get("mean")
         server = Server(
             weights=tensors["weights"].to(device),
             round=manifest["round"],
-            mean=None if mean is None else mean.to(device),
             averaged=manifest["averaged"],
+            merges=manifest["merges"],
+            **{name: tensors[name].to(device) for name in SERVER_VECTORS if name in tensors},
         )
         return server, manifest["progress"]
 

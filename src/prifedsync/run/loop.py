@@ -19,7 +19,7 @@ from ..local import Draws, SeededDraws, SystemDraws
 from ..rules import Server
 from ..scores import Measurement, Score, Values
 from ..server import Aggregator
-from ..sync import Aggregation, Clients, Engine, Uploads, synchronise
+from ..sync import Aggregation, Answers, Clients, Engine, Summed, Uploads, synchronise
 from .checkpoint import Checkpoint
 from .history import Row, logged_rows, row_of
 from .prepare import Prepared
@@ -35,9 +35,9 @@ class Scores:
     personal: dict[str, Values | None]  # None: it was never scored
     stale: set[str]
 
-    def changed(self, uploads: Uploads, last: bool) -> None:
+    def changed(self, uploads: Answers, last: bool) -> None:
         """After a round; at the end everybody is scored who never was."""
-        self.stale |= set(uploads.trained)
+        self.stale |= {*uploads.trained, *uploads.lost}
         if last:
             self.stale |= {name for name, scores in self.personal.items() if scores is None}
 
@@ -162,7 +162,7 @@ def _check_accounted(prepared: Prepared, watch: Watch) -> None:
         spending.after(prepared.config.rounds, lambda done: watch(Working("checking plans", done, len(spending.plans))))
 
 
-def _scored(run: Session, uploads: Uploads) -> Scored:
+def _scored(run: Session, uploads: Answers) -> Scored:
     """The scores of a round, where they are due."""
     config = run.prepared.config
     round = run.server.round
@@ -171,7 +171,7 @@ def _scored(run: Session, uploads: Uploads) -> Scored:
     return run.scores.after(run.prepared, run.engine, run.server) if due else {}
 
 
-def _done(run: Session, uploads: Uploads, scored: Scored, pace: float) -> RoundDone:
+def _done(run: Session, uploads: Answers, scored: Scored, pace: float) -> RoundDone:
     prepared = run.prepared
     first = scored.get(prepared.metric, {})
     return RoundDone(
@@ -209,7 +209,7 @@ def _has_rounds(folder: Path | None) -> bool:
 
 def synchronised(
     prepared: Prepared, aggregation: Aggregation, clients: Clients, server: Server
-) -> Iterator[tuple[Server, Uploads]]:
+) -> Iterator[tuple[Server, Uploads | Summed]]:
     """Algorithm 1 with the config's numbers."""
     return synchronise(prepared.synchronisation, aggregation, clients, server)
 

@@ -23,13 +23,24 @@ from ..config import Config, dotted
 from ..data import Client, Description, Federation, Records
 from ..data.preprocessing import Preprocessing
 from ..engines import ENGINES, Cohort, Performance
+from ..engines.outages import Outages
 from ..engines.scoring import Scorer
 from ..events import ForOwner, Note, Watch, Working
 from ..local import Arithmetic, Draws, Job, LayerRules, Net, Update, behaviour, losses
 from ..local.net.inspection import check_every_record
 from ..local.optimisers import checked
+from ..local.sums import Sums
 from ..metrics import METRICS, Metric, metrics_of
-from ..planning import GIVEN_OPTIMISER, GIVEN_RULE, contributions_of, jobs_of, participation_of, rule_of, with_given_rule
+from ..planning import (
+    GIVEN_OPTIMISER,
+    GIVEN_RULE,
+    contributions_of,
+    jobs_of,
+    participation_of,
+    rule_of,
+    sums_of_run,
+    with_given_rule,
+)
 from ..rules import Rule
 from ..scores import Score, Values
 from ..server import Aggregator
@@ -127,11 +138,21 @@ class Prepared:
     def aggregator(self, folder: Path | None = None) -> Aggregator:
         """The server's side."""
         return Aggregator(
-            self.rule, self.jobs, self.start, delivery=self.config.rule.delivery, memory=self._memory, folder=folder
-        )
+            self.rule, self.jobs, self.start, delivery=self.config.rule.delivery, memory=self._memory, folder=folder,
+            sums=self.sums, optimiser=self.config.server,
+        )  # fmt: skip
 
-    def cohort(self, draws: Draws, folder: Path | None = None, share: float | None = None) -> Cohort:
-        """An engine with all clients in it; `share` of them are expected in a round, if not by their coins."""
+    @cached_property
+    def sums(self) -> Sums | None:
+        """The public numbers of the sums of this run; None where clients send models."""
+        return sums_of_run(self.config, self.rule, self.jobs)
+
+    def cohort(
+        self, draws: Draws, folder: Path | None = None, share: float | None = None, *, alone: bool = False
+    ) -> Cohort:
+        """An engine with all clients in it; `share` of them are expected in a round, if not by their coins.
+
+        alone: each client has a server of its own, so models are sent, and nothing is lost."""
         how = self.config.performance
         performance = Performance(
             chunk=how.chunk, records_at_once=how.records_at_once, memory=self._memory, compile=how.compile,
@@ -149,6 +170,8 @@ class Prepared:
                 "test records": tests,
             },
             persons=self._persons, rows_per_person=self.config.data.rows_per_person,
+            sums=None if alone else self.sums,
+            outages=Outages() if alone else Outages(self.config.lost, self.config.seed),
         )  # fmt: skip
 
     @property

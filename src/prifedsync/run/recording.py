@@ -107,7 +107,7 @@ def record_of(
         device=device_name(prepared.net.device),
         gradients=prepared.net.gradients,
         parameters=prepared.net.count,
-        personal_models=_publishing(prepared, run.engine.models()[prepared.jobs[0].client]),
+        personal_models=_publishing(prepared, run.engine.models(run.server.released)[prepared.jobs[0].client]),
     )
     return _with_few_intervals(record)
 
@@ -296,7 +296,7 @@ def write_models(folder: Path, prepared: Prepared, run: Session) -> None:
 
     if prepared.rule.uploads:  # else it is made of nothing
         write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(run.server.released))
-    models = run.engine.models()
+    models = run.engine.models(run.server.released)
     for name, account in run.engine.accounts().items():
         if account.taken:  # the others still have the first weights
             write(folder / "personal" / f"{quote(name, safe='')}.safetensors", models[name])

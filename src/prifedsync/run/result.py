@@ -101,7 +101,7 @@ class Result(Usable):
 
     def personal(self, client: str) -> dict[str, Tensor]:
         """A client's own model as a plain state_dict; `record.personal_models` says whether it may be published."""
-        return self.net.state_dict(self.engine.models()[client].value)
+        return self.net.state_dict(self.engine.models(self.server.released)[client].value)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -42,6 +42,12 @@ def print_rules(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*(row[key] for key in COLUMNS))
     console.print(table)
     say(console, SYMBOLS)
+    alone = ", ".join(row["name"] for row in rows if row["needs_sum_alone"])
+    if alone:
+        say(
+            console,
+            f"The server needs the sum of the uploads alone, so they can be masked (privacy.masks): {alone}.",
+        )
     for row in rows:
         for own in row["own_fields"]:
             say(console, f"{row['name']}: rule.{own['name']} = {shown(own['default'])}: {own['about']} ({own['allowed']})")

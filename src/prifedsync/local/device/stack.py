@@ -127,14 +127,14 @@ class Stack:
 
     # ------------------------------------------------------------------ a round
 
-    def load(self, clients: Sequence[Client], round: int) -> None:
-        """Seat these clients for a round: their numbers, keys and batches."""
+    def load(self, clients: Sequence[Client], round: int, attempt: int) -> None:
+        """Seat these clients for a round: their numbers, keys and batches. A further attempt has streams of its own."""
         seats = slice(len(clients))
         numbers = [_numbers(client.job) for client in clients]
         self.numbers[:, seats] = _sent(numbers, self.step.device, torch.float64).T
         draws = [client.streams for client in clients]
         names = [client.name for client in clients]
-        self.keys[:, seats] = streams.keys(draws, names, round, self.purposes, self.step.device)
+        self.keys[:, seats] = streams.keys(draws, names, round, self._purposes(attempt), self.step.device)
         self.wholes.zero_()  # seats that nobody has draw nothing
         self.wholes[:, seats] = _sent(_wholes(clients, self.persons is not None), self.step.device)
         self.noise.made.zero_()
@@ -143,6 +143,9 @@ class Stack:
         else:
             uniforms = self.capacity * self.local_steps * self.spec.records
             self._replayed("batches", self._choose, uniforms <= UNIFORMS_REPLAYED)
+
+    def _purposes(self, attempt: int) -> list[str]:
+        return [f"{purpose}, attempt {attempt}" for purpose in self.purposes] if attempt else self.purposes
 
     def run(
         self, begun: LocalState, slots: dict[str, Tensor], counts: Tensor, optimiser: Stacked, strength: Tensor | None
@@ -186,6 +189,14 @@ class Stack:
                 return noise.add_normals(parts, self.noise, torch.empty_like(self.weights))[: len(weights)]
             plain: Tensor = torch.cat(parts, 1) / self.divisor.unsqueeze(1)
             return plain.to(weights.dtype)[: len(weights)]
+
+    def messages(self, weights: Tensor, cells: Tensor) -> Tensor:
+        """What the loaded clients add to a sum, int64 [C, P], in cells of a size of each [C]."""
+        self._at(weights, self.first)
+        every = torch.ones(self.capacity, dtype=torch.float64, device=cells.device)
+        self._seat(every, cells)
+        with self.net.exact():
+            return noise.add_normals_in_cells(self._parts(self.weights), self.noise, every)[: len(weights)]
 
     def _at(self, weights: Tensor, step: int) -> None:
         self._seat(self.weights, weights)

@@ -1,0 +1,114 @@
+"""The public numbers of a run whose clients' noised vectors enter the global model through their sum alone.
+
+Client k sends integers, m_k = round((c_k·S_k + N(0, (c_k·scale_k)²)) / g): S_k is its clipped sum (or clipped change), g a
+public grid and c_k a public factor. The server adds integers, which is exact in any order, and takes one step with the
+total. So a released model is a function of the model before it and of that total.
+
+    φ_k = weight_k·learning_rate_k/expected batch_k (noisy steps), or weight_k (output perturbation)
+    F = max φ_k      c_k = φ_k/F      change of the mean = ∓schedule·F·g·Σ m_k / Σ weight_k, over those in the sum
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..accounting.sums import influences as influences_of
+from ..rules import Rule
+from ..values import BadValue
+from .batches import expected_size
+from .job import Job
+from .optimisers.schedule import CONSTANT, Schedule
+from .words import LEAST_STEPS
+
+CELL_BITS = 8  # s = noise ÷ grid of the least noisy client is in [2^8, 2^9)
+WORD_BITS = 32  # masked sums are taken modulo 2^32
+TAILS = 64.0  # standard deviations beyond which no noise is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """What client and server must agree on to add up messages."""
+
+    grid: float  # g, a power of two
+    factors: Mapping[str, float]  # c_k
+    weights: Mapping[str, float]
+    step: float  # −F where messages are gradients, 1·F where they are changes
+    schedule: Schedule = CONSTANT  # of the learning rate, by the round
+    least: int = 1  # clients in a sum
+    masked: bool = False
+    attempts: int = 0  # spare ones, of the whole run
+
+    def change(self, total: Tensor, senders: Sequence[str], round: int) -> Tensor:
+        """By how much the mean of the senders' models differs from the global model [P], in double precision."""
+        weight = math.fsum(self.weights[name] for name in senders)
+        return total.double() * (self.step * self.schedule.at(round) * self.grid / weight)
+
+
+def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
+    """Why the vectors of these clients cannot enter the global model through their sum alone; "" if they can."""
+    if any(job.plan is None for job in jobs):
+        return "nothing is noised"
+    if not rule.needs_sum_alone:
+        return f"rule {rule.name} needs more of the clients than the sum of what they send"
+    if any(job.output and job.output.noise != "gaussian" for job in jobs):
+        return "a sum of Laplace noise is not Laplace noise"
+    noisy = [job for job in jobs if job.noisy]
+    if any(job.steps.local_steps > 1 for job in noisy):
+        return "a round takes more than one noisy gradient, and only their last result would be added up"
+    if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
+        return "the local optimiser does more than follow the noisy gradient; sgd without weight decay does not"
+    if any(job.participation < 1 and job.optimiser.schedule.kind != "constant" for job in noisy):
+        return "the learning rate depends on how often each client took part"
+    return ""
+
+
+def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:
+    """The numbers of these jobs, each of which releases one noised vector a round."""
+    gradients = jobs[0].noisy is not None
+    influences = influences_of(
+        [job.weight for job in jobs],
+        [job.optimiser.learning_rate for job in jobs] if gradients else None,
+        [expected_size(job.steps) for job in jobs] if gradients else None,
+    )
+    largest = max(influences)
+    factors = {job.client: own / largest for job, own in zip(jobs, influences, strict=True)}
+    return Sums(
+        grid=_grid(jobs, factors, masked),
+        factors=factors,
+        weights={job.client: job.weight for job in jobs},
+        step=-largest if gradients else largest,
+        schedule=jobs[0].optimiser.schedule if gradients else CONSTANT,
+        least=least,
+        masked=masked,
+        attempts=attempts,
+    )
+
+
+def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> float:
+    """As fine as s in [2^8, 2^9) for the least noisy client; with masks coarser where the sum would leave ±2^31."""
+    noise = min(factors[job.client] * _noise(job) for job in jobs)
+    fine = 2.0 ** (math.floor(math.log2(noise)) - CELL_BITS)
+    if not masked:
+        return fine
+    largest = math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs) + len(jobs) * fine
+    grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (WORD_BITS - 1)))
+    if noise / grid < LEAST_STEPS:
+        rule = f"is too coarse: one client's noise would be {noise / grid:.2g} steps of it, and must be {LEAST_STEPS}; "
+        rule += f"a sum of all clients may be {largest / noise:.2g} times as large as that noise, and has {WORD_BITS} bits"
+        raise BadValue("the grid of masked messages", grid, rule, "add noise, or train without masks")
+    return grid
+
+
+def _noise(job: Job) -> float:
+    assert job.plan is not None
+    return job.plan.mechanism.noise_scale
+
+
+def _bound(job: Job) -> float:
+    """On an entry of what is noised."""
+    assert job.plan is not None
+    return job.plan.mechanism.clip_norm * (job.noisy.records if job.noisy else 1)
