@@ -306,3 +306,15 @@ def test_masks_in_one_process_are_called_simulated():
     assert MASKS_SIMULATED in _warnings(prepared, (), guarantees_of(prepared), None)
     open_ones = prepare(load("digits"))
     assert MASKS_SIMULATED not in _warnings(open_ones, (), guarantees_of(open_ones), None)
+
+
+def test_settings_are_chosen_for_two_targets():
+    """One client stands for all there: where its noise is given, whether that is enough is judged with all clients."""
+    from prifedsync.run.prepare import prepare
+
+    auto = [*COALITION, "local.learning_rate=auto"]
+    exact = 2 * sqrt(30) / (0.2 * sqrt(5))
+    assert prepare(load("digits", auto)).jobs[0].plan.mechanism.noise_multiplier == pytest.approx(exact, rel=2e-3)
+    louder = [*auto, "privacy.target.mu=0.3", "clients.client-03.noise_multiplier=20.0"]
+    jobs = {job.client: job for job in prepare(load("digits", louder)).jobs}
+    assert jobs["client-03"].plan.mechanism.noise_multiplier == 20.0

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prifedsync.accounting import Crowd, NoClaim, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling, View
+from prifedsync.accounting.statement import Numbers
 from prifedsync.accounting.sums import factors, least_clients
+from prifedsync.accounting.view_numbers import views_of
 from prifedsync.fdp import Neighbours
 from prifedsync.values import BadValue
 
@@ -285,3 +287,13 @@ def test_masks_with_absent_clients_need_a_least_number():
         least_clients(10, masks=True, participation=0.9)
     with pytest.raises(BadValue, match="least_clients = 11"):
         least_clients(10, 11)
+
+
+@pytest.mark.parametrize("sizes", [(1000, 20), (20, 1000)])
+def test_the_numbers_of_a_view_are_the_worst_over_clients(sizes):
+    """The smaller client's sampling rate is larger, wherever it stands."""
+    crowd = Crowd.alike(2, masks=True)
+    plans = [plan(4.0, records=size, batch=10) for size in sizes]
+    (readers, *_) = views_of(crowd, plans, lambda each, participation: Numbers.of(each.guarantee(participation), 1e-5))
+    own = [each.guarantee(against=crowd.readers()).epsilon(1e-5).upper for each in plans]
+    assert readers.honest.epsilon.upper == max(own) > min(own)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from .plan import Participation, PrivacyPlan
 from .statement import Numbers, NumbersOf
-from .views import Crowd, NoClaim, View, Who
+from .views import Crowd, NoClaim, Who
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,19 @@ def views_of(
 
 
 def _worst(crowd: Crowd, plans: Sequence[PrivacyPlan], numbers: NumbersOf, who: Who, colluders: int) -> ViewNumbers:
-    seen: dict[PrivacyPlan, View] = {}
+    assumes = crowd.against(who, colluders).assumes
+    noise: dict[PrivacyPlan, float] = {}  # of plans that differ in nothing else, the least: it leaks the most
     for place, plan in enumerate(plans):
-        view = crowd.against(who, colluders, place)
-        found = view.seen(plan)
-        if isinstance(found, NoClaim):
-            return ViewNumbers(who, colluders, view.assumes, None, None, found.why)
-        seen[found.accounted] = view
+        seen = crowd.against(who, colluders, place).seen(plan)
+        if isinstance(seen, NoClaim):
+            return ViewNumbers(who, colluders, assumes, None, None, seen.why)
+        alike = seen.accounted.changed(noise_multiplier=1.0)
+        noise[alike] = min(seen.mechanism.noise_multiplier, noise.get(alike, inf))
+    leakiest = [alike.changed(noise_multiplier=least) for alike, least in noise.items()]
 
     def worst(participation: Participation) -> Numbers:
-        return Numbers.worst(numbers(plan, participation) for plan in seen)
+        return Numbers.worst(numbers(plan, participation) for plan in leakiest)
 
     honest = worst("honest")
-    chosen = honest if all(plan.participation == 1 for plan in seen) else worst("adversarial")
-    return ViewNumbers(who, colluders, next(iter(seen.values())).assumes, honest, chosen)
+    chosen = honest if all(plan.participation == 1 for plan in leakiest) else worst("adversarial")
+    return ViewNumbers(who, colluders, assumes, honest, chosen)
