@@ -223,7 +223,8 @@ class Exchanged(Vectorised):
         adding = super().messages(round, listed, sums)
         add, moved = adding.add, torch.arange(self.net.count) * 1000 - 12345
         by = {self.names[0]: moved, self.names[2]: -moved}
-        adding.add = lambda client, words: add(client, words + by.get(client, 0))
+        still = torch.zeros_like(moved)
+        adding.add = lambda names, words: add(names, words + torch.stack([by.get(name, still) for name in names]))
         return adding
 
 
@@ -232,9 +233,13 @@ class Moved(Exchanged):
 
     def messages(self, round, listed, sums):
         adding = Vectorised.messages(self, round, listed, sums)
-        one = torch.zeros(self.net.count, dtype=torch.int64)
-        one[7] = 1
-        adding.add = lambda client, words, add=adding.add: add(client, words + (one if client == self.names[1] else 0))
+        add = adding.add
+
+        def moved(names, words):
+            words[names.index(self.names[1]), 7] += 1
+            add(names, words)
+
+        adding.add = moved
         return adding
 
 
