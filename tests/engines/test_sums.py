@@ -317,6 +317,20 @@ def test_clients_without_a_model_of_their_own_use_the_released_one():
     assert all(type(own[name]) is LocalOnly and not torch.equal(own[name].value, released) for name in kept.engine.names)
 
 
+def test_noise_is_bound_to_the_numbers_of_the_sum():
+    """The same key under another grid, other factors or other weights draws other noise: none can be subtracted."""
+    jobs = jobs_for()
+    draws = SystemDraws()
+    engine = engine_of(Vectorised, jobs, draws)
+    contexts = {engine.context, Vectorised(net(), jobs, records_of(MLP), FedAvg(), draws).context}
+    for changes in ({"grid": engine.sums.grid / 2}, {"factors": dict.fromkeys(engine.names, 1.0)}, {"least": 3}):
+        other = engine_of(Vectorised, jobs, draws)
+        other.sums = replace(engine.sums, **changes)
+        contexts.add(other.context)
+    assert len(contexts) == 5
+    assert engine_of(Vectorised, jobs, draws).context == engine.context
+
+
 # ---------------------------------------------------------------------- who is in a sum
 
 
@@ -365,6 +379,7 @@ def test_the_share_of_what_is_lost():
     outages = Outages(0.2, 9)
     count = sum(outages.lost(f"client {i}", round, attempt) for i in range(50) for round in range(50) for attempt in (0, 1))
     assert 900 < count < 1100
+    assert any(outages.lost("a", round) != outages.lost("a", round, 1) for round in range(50))
     assert not any(Outages(0.0, 9).lost("a", round) for round in range(100))
 
 
