@@ -16,11 +16,12 @@ from torch import nn
 
 import prifedsync
 from prifedsync.audit import statistics
-from prifedsync.engines import ENGINES, Vectorised
+from prifedsync.engines import ENGINES
 from prifedsync.local import SeededDraws, SystemDraws
 from prifedsync.run import RoundDone
 
 from ..audit.test_device import OnDevice
+from ..engines.settings import heard_messages
 
 CLIENTS, RECORDS, BATCH, ROUNDS = 8, 64, 32, 200
 NOISE = 0.06  # clip norms: a record is told from none by eight standard deviations
@@ -67,20 +68,14 @@ class Over(BaseException):
 def watched(folder, patch):
     """One run in this folder, seen from outside."""
     seen = Seen()
-    train = Vectorised.train
     uniform = SystemDraws.uniform
     normal = SystemDraws.normal
 
-    def trained(self, round, helpers):
-        sent = train(self, round, helpers)
-        starts = helpers(sent.senders)
-        for name, start, row in zip(sent.senders, starts, sent.rows.value, strict=True):
-            i = self.place(name)
-            total = (start.double() - row.double()).numpy() * BATCH
-            seen.batches[i, round] = total > 0.5
-            seen.noise[i, round] = (total - seen.batches[i, round]) / NOISE
-            seen.coins[i, round] = 1
-        return sent
+    def heard(client, round, total):
+        i = client.index
+        seen.batches[i, round] = total.numpy() > 0.5
+        seen.noise[i, round] = (total.numpy() - seen.batches[i, round]) / NOISE
+        seen.coins[i, round] = 1
 
     def noted(kind, draw):
         def drawing(self, key, count):
@@ -101,11 +96,10 @@ def watched(folder, patch):
             raise Over
 
     seeded = SeededDraws.uniform
-    patch.setattr(Vectorised, "train", trained)
     patch.setattr(SystemDraws, "uniform", noted("uniform", uniform))
     patch.setattr(SystemDraws, "normal", noted("normal", normal))
     patch.setattr(SeededDraws, "uniform", known)
-    with pytest.raises(Over):
+    with heard_messages(heard), pytest.raises(Over):
         prifedsync.train(CONFIG, clients=one_hot(), model=transparent(), out=folder, watch=watch)
     return seen
 

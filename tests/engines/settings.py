@@ -1,5 +1,6 @@
 """What engine tests are made of: jobs, records, runs of Algorithm 1, and the two engines side by side under one tape."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from prifedsync.accounting import Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
-from prifedsync.engines import Performance, Reference, Vectorised
+from prifedsync.engines import Cohort, Performance, Reference, Vectorised
 from prifedsync.local import CLIP_MARGIN, Job, Net, Optimiser, RecordedDraws, SeededDraws, UnnoisedSteps, losses
 from prifedsync.rules import (
     APFL,
@@ -171,6 +172,22 @@ def ask(engine, round, chosen, weights):
     uploads = engine.train(round, offered)
     aggregator.merge(server, uploads, 1.0)
     return uploads
+
+
+@contextmanager
+def heard_messages(heard):
+    """While it is open, `heard` is called with client, round and noised sum of each message that a cohort makes."""
+    right = Cohort._messages
+
+    def messages(self, sums, round, group, helper):
+        words = right(self, sums, round, group, helper)
+        for client, row in zip(group, words, strict=True):
+            heard(client, round, row.double().cpu() * sums.grid / sums.factors[client.name])
+        return words
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cohort, "_messages", messages)
+        yield
 
 
 def answer(uploads, i):

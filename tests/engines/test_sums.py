@@ -223,7 +223,8 @@ class Exchanged(Vectorised):
         adding = super().messages(round, listed, sums)
         add, moved = adding.add, torch.arange(self.net.count) * 1000 - 12345
         by = {self.names[0]: moved, self.names[2]: -moved}
-        adding.add = lambda client, words: add(client, words + by.get(client, 0))
+        still = torch.zeros_like(moved)
+        adding.add = lambda names, words: add(names, words + torch.stack([by.get(name, still) for name in names]))
         return adding
 
 
@@ -232,9 +233,13 @@ class Moved(Exchanged):
 
     def messages(self, round, listed, sums):
         adding = Vectorised.messages(self, round, listed, sums)
-        one = torch.zeros(self.net.count, dtype=torch.int64)
-        one[7] = 1
-        adding.add = lambda client, words, add=adding.add: add(client, words + (one if client == self.names[1] else 0))
+        add = adding.add
+
+        def moved(names, words):
+            words[names.index(self.names[1]), 7] += 1
+            add(names, words)
+
+        adding.add = moved
         return adding
 
 
@@ -312,6 +317,20 @@ def test_clients_without_a_model_of_their_own_use_the_released_one():
     assert all(type(own[name]) is LocalOnly and not torch.equal(own[name].value, released) for name in kept.engine.names)
 
 
+def test_noise_is_bound_to_the_numbers_of_the_sum():
+    """The same key under another grid, other factors or other weights draws other noise: none can be subtracted."""
+    jobs = jobs_for()
+    draws = SystemDraws()
+    engine = engine_of(Vectorised, jobs, draws)
+    contexts = {engine.context, Vectorised(net(), jobs, records_of(MLP), FedAvg(), draws).context}
+    for changes in ({"grid": engine.sums.grid / 2}, {"factors": dict.fromkeys(engine.names, 1.0)}, {"least": 3}):
+        other = engine_of(Vectorised, jobs, draws)
+        other.sums = replace(engine.sums, **changes)
+        contexts.add(other.context)
+    assert len(contexts) == 5
+    assert engine_of(Vectorised, jobs, draws).context == engine.context
+
+
 # ---------------------------------------------------------------------- who is in a sum
 
 
@@ -360,6 +379,7 @@ def test_the_share_of_what_is_lost():
     outages = Outages(0.2, 9)
     count = sum(outages.lost(f"client {i}", round, attempt) for i in range(50) for round in range(50) for attempt in (0, 1))
     assert 900 < count < 1100
+    assert any(outages.lost("a", round) != outages.lost("a", round, 1) for round in range(50))
     assert not any(Outages(0.0, 9).lost("a", round) for round in range(100))
 
 

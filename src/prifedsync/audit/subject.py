@@ -174,9 +174,9 @@ class Heard:
         self._adding = adding
         self.words: dict[str, Tensor] = {}
 
-    def add(self, client: str, words: Tensor) -> None:
-        self.words[client] = words.clone()
-        self._adding.add(client, words)
+    def add(self, clients: Sequence[str], words: Tensor) -> None:
+        self.words |= dict(zip(clients, words.clone(), strict=True))
+        self._adding.add(clients, words)
 
     def total(self) -> Tensor:
         return self._adding.total()

@@ -207,11 +207,10 @@ class Cohort(ABC):
         for group in self.groups(listed):
             before = [client.queries for client in group]
             words = self._messages(sums, round, group, self._received(round, group, helpers, received))
-            for client, row, was in zip(group, words, before, strict=True):
-                lost = self.outages.lost(client.name, round, client.attempt)
-                answers[client.name] = Lost(NEVER_ARRIVED) if lost else Sent(None, client.queries - was)
-                if not lost:
-                    sent.add(client.name, row)
+            arrived = [c for c, client in enumerate(group) if not self.outages.lost(client.name, round, client.attempt)]
+            answers |= {client.name: Lost(NEVER_ARRIVED) for client in group}
+            answers |= {group[c].name: Sent(None, group[c].queries - before[c]) for c in arrived}
+            sent.add([group[c].name for c in arrived], words[arrived])
         return sent
 
     def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:

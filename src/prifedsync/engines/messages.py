@@ -20,8 +20,8 @@ RUN_BYTES = 16
 class Messages(Protocol):
     """What the server has of one attempt."""
 
-    def add(self, client: str, words: Tensor) -> None:
-        """The message of one client arrives; words are int64 [P]."""
+    def add(self, clients: Sequence[str], words: Tensor) -> None:
+        """The messages of these clients arrive, int64 [C, P]."""
 
     def total(self) -> Tensor:
         """The sum of all of them, int64 [P]."""
@@ -34,8 +34,8 @@ class Bare:
         self._masked = sums.masked
         self._total = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def add(self, client: str, words: Tensor) -> None:
-        self._total += words
+    def add(self, clients: Sequence[str], words: Tensor) -> None:
+        self._total += words.sum(0)
 
     def total(self) -> Tensor:
         return (self._total + HALF) % (2 * HALF) - HALF if self._masked else self._total
@@ -50,8 +50,9 @@ class Masked:
         self._device = device
         self._sent: list[bytes] = []
 
-    def add(self, client: str, words: Tensor) -> None:
-        self._sent.append(self._peers[client].masked(self._slot, words.cpu().numpy()))
+    def add(self, clients: Sequence[str], words: Tensor) -> None:
+        for client, row in zip(clients, words.cpu().numpy(), strict=True):
+            self._sent.append(self._peers[client].masked(self._slot, row))
 
     def total(self) -> Tensor:
         return torch.from_numpy(summed(self._sent)).to(self._device)
