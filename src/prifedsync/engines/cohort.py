@@ -203,6 +203,8 @@ class Cohort(ABC):
         self.attempts += listed[0].attempt > 0
         for client in listed:
             client.commit()
+        if sums.masked:
+            self._bind_to_list(round, listed)
         sent = self.messages(round, listed, sums)
         for group in self.groups(listed):
             before = [client.queries for client in group]
@@ -212,6 +214,12 @@ class Cohort(ABC):
             answers |= {group[c].name: Sent(None, group[c].queries - before[c]) for c in arrived}
             sent.add([group[c].name for c in arrived], words[arrived])
         return sent
+
+    def _bind_to_list(self, round: int, listed: Sequence[Client]) -> None:
+        """Draws depend on who is in a sum. The same noise in sums over two lists would show the difference of the sums."""
+        names = digests.of([f"attempt {listed[0].attempt}", *sorted(client.name for client in listed)])
+        for client in listed:
+            client.receive(names, round)
 
     def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
         """Where the messages of one attempt are added up."""
