@@ -126,9 +126,9 @@ def jobs_of(
     try:
         jobs = with_coalition(config, rule, jobs, of)
     except CannotMeet as reason:
-        rule_broken = f"cannot be met: {reason}"
         mu = config.privacy.target.coalition.mu
-        raise BadValue(coalitions.MU, mu, rule_broken, "plan fewer rounds, or allow fewer colluders") from None
+        remedy = "plan fewer rounds, or allow fewer colluders"
+        raise BadValue(coalitions.MU, mu, f"cannot be met: {reason}", remedy) from None
     if of is None:
         check_sums(config, rule, jobs)
     return jobs

@@ -16,6 +16,7 @@ from ..values import BadValue, whole
 from .calibrate import FURTHEST_NOISE, CannotMeet, Target
 from .calibrator import Calibrator
 from .plan import PrivacyPlan
+from .statement import up
 from .sums import factors
 from .views import ROUNDING, Crowd, NoClaim
 
@@ -124,7 +125,7 @@ def _check(members: Sequence[Member], target: Target, colluders: int, crowd: Cro
 
 def _missed(members: Sequence[Member], worst: Member, target: Target, spent: float) -> Exception:
     given = [member.name for member in members if member.fixed]
-    rule = f"is missed by client {worst.name}, which has μ = {spent:.4g}"
+    rule = f"is missed by client {worst.name}, which has μ ≤ {up(spent)}"
     if given:
         because = f"{rule}: clients with a noise_multiplier of their own keep it ({', '.join(given[:3])})"
         return BadValue(MU, target.value, because, "remove it, or give it more noise")

@@ -211,14 +211,16 @@ def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
 
 
 def in_views(stated: Mapping[str, Any]) -> list[str]:
-    """A line for each claim against fewer than everybody, with what it assumes, from what `Statement.as_json` returns."""
+    """Each number that is smaller against fewer than everybody, with what it assumes, from `Statement.as_json`."""
     lines = []
     for view in stated.get("views", ()):
-        if view["claim"] and view["who"] != "everybody":
+        if view["claim"] and view["mu"] != stated["mu"]:  # where it is no smaller, it is said already
             numbers = f"ε ≤ {loss_up(view['epsilon']['upper'])}, μ ≤ {loss_up(view['mu']['upper'])}"
             simulated = ", a simulation" if "simulation" in view else ""
             who = {"clients": "{} clients", "server": "server and {} clients"}.get(view["who"], view["who"])
-            lines.append(f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}")
+            lines += textwrap.wrap(
+                f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}", REPR_WIDTH
+            )
     return lines
 
 

@@ -52,7 +52,7 @@ def least_clients(
     if asked is not None:
         return whole("least_clients", asked, 1, clients, remedy="a sum cannot have more clients than there are")
     if not masks:
-        return clients if participation == 1 and lost == 0 and attempts == 0 else 1
+        return clients if participation == 1 and lost == 0 else 1
     if participation < 1:
         rule = f"must be given with masks and participation = {participation:g}: nobody knows how few take part in a round"
         raise BadValue("least_clients", NOT_GIVEN, rule, "set privacy.least_clients (--least-clients)")
