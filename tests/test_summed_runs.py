@@ -10,6 +10,7 @@ import torch
 import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
+from prifedsync.engines import Cohort
 from prifedsync.planning import jobs_of, least_clients, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.run import prepare
@@ -233,6 +234,36 @@ def test_a_run_goes_on_to_the_last_bit(changes, stop, tmp_path):
     assert again.engine.counters() == whole.engine.counters()
     assert again.engine.attempts == whole.engine.attempts
     assert again.server.merges == whole.server.merges
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "reference"])
+@pytest.mark.parametrize("call", [2, 4, 7, 9, 12])
+def test_a_run_that_ends_in_the_middle_of_an_attempt_goes_on(engine, call, tmp_path, monkeypatch):
+    """Whatever was sent since the last checkpoint is sent again with the same noise, and counted once."""
+    config = config_of(privacy__masks=True, privacy__attempts=2, lost=0.15, rounds=6, seed=2, performance__engine=engine,
+                       performance__checkpoint_seconds=0.0, privacy__randomness="system")  # fmt: skip
+    right = Cohort._messages
+    sent = []
+
+    def messages(self, sums, round, group, helper):
+        found = right(self, sums, round, group, helper)
+        sent.append(((round, group[0].attempt, tuple(client.name for client in group)), found.clone()))
+        if len(sent) == call:
+            raise Stop
+        return found
+
+    monkeypatch.setattr(Cohort, "_messages", messages)
+    with pytest.raises(Stop):
+        prifedsync.train(config, clients=records(), out=tmp_path / "run")
+    result = prifedsync.resume(tmp_path / "run", clients=records())
+    first = dict(sent[:call])
+    again = dict(sent[call:])
+    assert all(torch.equal(again[slot], first[slot]) for slot in first if slot in again)
+    assert len({*first, *again}) >= 6
+    taken = [client.rounds_taken for client in result.record.clients]
+    assert taken == [client.noisy_queries for client in result.record.clients]
+    assert sum(taken) == sum(len(names) for _, _, names in {*first, *again})
+    assert result.engine.attempts == len({slot[:2] for slot in {*first, *again} if slot[1]})
 
 
 # ---------------------------------------------------------------------- the server's optimiser
