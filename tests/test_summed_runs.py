@@ -137,7 +137,7 @@ REFUSED = [
     ({"privacy__masks": True, "privacy__least_clients": 1}, "privacy.least_clients", "not masked"),
     ({"privacy__masks": True, "privacy__attempts": 3}, "privacy.attempts", "not masked"),
     ({"privacy__masks": True, "privacy__noise_multiplier": 0.05, "privacy__clip_norm": 1.0,
-      "clients.a.clip_norm": 1e6}, "the grid of masked messages", "too coarse"),
+      "clients.a.clip_norm": 1e6}, "the grid of messages", "too coarse"),
 ]  # fmt: skip
 
 
@@ -236,8 +236,9 @@ def test_a_run_goes_on_to_the_last_bit(changes, stop, tmp_path):
     assert again.server.merges == whole.server.merges
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "reference"])
-@pytest.mark.parametrize("call", [2, 4, 7, 9, 12])
+@pytest.mark.parametrize(
+    ("engine", "call"), [*(("vectorised", call) for call in (2, 4, 7)), *(("reference", call) for call in (5, 13, 24))]
+)
 def test_a_run_that_ends_in_the_middle_of_an_attempt_goes_on(engine, call, tmp_path, monkeypatch):
     """Whatever was sent since the last checkpoint is sent again with the same noise, and counted once."""
     config = config_of(privacy__masks=True, privacy__attempts=2, lost=0.15, rounds=6, seed=2, performance__engine=engine,
