@@ -269,10 +269,11 @@ def test_these_rooms_never_import_torch(module):
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_account_never_imports_torch():
+@pytest.mark.parametrize("clients", ["", " --clients 4 --masks"])
+def test_account_never_imports_torch(clients):
     script = (
         "import sys; from prifedsync import cli\n"
-        "words = 'account --records 60 --batch 6 --local-steps 2 --rounds 3 --noise-multiplier 2 --json'\n"
+        f"words = 'account --records 60 --batch 6 --local-steps 1 --rounds 3 --noise-multiplier 2 --json{clients}'\n"
         "sys.argv = ['prifedsync', *words.split()]\n"
         "try:\n    cli.main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
         "heavy = {'torch', 'matplotlib', 'plotly', 'sklearn', 'scipy.stats', 'scipy.optimize'} & set(sys.modules)\n"

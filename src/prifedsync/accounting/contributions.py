@@ -121,7 +121,4 @@ def contributions(clients: Sequence[tuple[str, float, PrivacyPlan]], merge: str)
 def _spread(plan: PrivacyPlan) -> float:
     """The standard deviation of the noise in each entry of what a client sends, up to what all clients share."""
     mechanism = plan.mechanism
-    if mechanism.steps is None:
-        return mechanism.noise_scale
-    steps = mechanism.steps
-    return mechanism.noise_scale / (steps.records if steps.batch == "full" else steps.batch)
+    return mechanism.noise_scale / (mechanism.steps.expected_batch if mechanism.steps else 1)

@@ -111,6 +111,11 @@ class NoisySteps:
         return 1.0 if self.batch == "full" else self.batch / self.records
 
     @property
+    def expected_batch(self) -> int:
+        """The number of units that a batch is expected to have: what a clipped sum is divided by."""
+        return self.records if self.batch == "full" else self.batch
+
+    @property
     def noise(self) -> NoiseLaw:
         return "gaussian"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 from ..fdp import Neighbours, TradeOff, compose, minimum, participating
 from ..fdp.tradeoff import DEFAULT_TOLERANCE
 from ..limits import MOST_STEPS, RECORD, Unit
 from ..values import BadValue, choice, number, whole
 from .mechanisms import Mechanism, Sampling
+from .views import NoClaim, View
 
 Participation = Literal["honest", "adversarial"]
 MOST_QUERIES = f"the accounting covers at most {MOST_STEPS:g} noisy queries"
@@ -61,12 +62,24 @@ class PrivacyPlan:
         """The elementary trade-off functions of one round, each with its count."""
         return self.mechanism.one_round(self.neighbours)
 
+    @overload
+    def guarantee(
+        self, participation: Participation = ..., taken: int | None = ..., tolerance: float = ..., *, against: None = ...
+    ) -> TradeOff: ...
+
+    @overload
+    def guarantee(
+        self, participation: Participation = ..., taken: int | None = ..., tolerance: float = ..., *, against: View
+    ) -> TradeOff | NoClaim: ...
+
     def guarantee(
         self,
         participation: Participation = "honest",
         taken: int | None = None,
         tolerance: float = DEFAULT_TOLERANCE,
-    ) -> TradeOff:
+        *,
+        against: View | None = None,
+    ) -> TradeOff | NoClaim:
         """The trade-off function of all releases of this client, and of the other clients that hold the record.
 
         honest       mix_p(f)^⊗R ⊗ f^⊗a: participation is drawn independently of the data and of this client's past
@@ -78,8 +91,16 @@ class PrivacyPlan:
                      number of slots that any holder of the record took.
         A run that stops early because of the data (say at 90 % accuracy) releases k: certify it at `rounds`. So does a
         run whose spare attempts were used because of what was released: certify it with all of them.
+
+        against      who looks: None is everybody else together. Others, who see sums alone, may answer with `NoClaim`.
         """
-        return _guarantee(self, participation, taken, tolerance)
+        seen = self if against is None else against.seen(self)
+        if isinstance(seen, NoClaim):
+            return seen
+        if taken is not None and seen.copies != self.copies:
+            rule = "cannot be combined with a view of sums that several holders of one record are in"
+            raise BadValue("taken", taken, rule, "state the guarantee of all rounds")
+        return _guarantee(seen, participation, taken, tolerance)
 
     def _composed(self, participation: Participation, taken: int | None, tolerance: float) -> TradeOff:
         one_round = compose(*self.one_round(), tolerance=tolerance)

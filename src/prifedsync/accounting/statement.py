@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..limits import RECORD, Unit
 from ..values import BadValue, number
 from . import paper
 from .plan import Participation, PrivacyPlan
+
+if TYPE_CHECKING:
+    from .view_numbers import ViewNumbers
 
 ALPHA_MIN = 1e-5
 SHOWN_LEVELS = (0.001, 0.01)  # false positive rates at which the true positive rate of an attack is printed
@@ -82,6 +85,7 @@ class Statement:
     honest      each client decides by its own secret coin whether it takes part; `epsilon`, `mu` and `advantage` are these.
     worst_case  somebody else decides who takes part.
     simulation  the draws were seeded: the numbers hold for the algorithm, not for what this run has written.
+    views       the same against fewer people than everybody, each with what it assumes; empty if clients are unknown.
     """
 
     delta: float
@@ -95,6 +99,7 @@ class Statement:
     warnings: tuple[str, ...] = field(default=())
     simulation: bool = False
     unit: Unit = RECORD
+    views: tuple[ViewNumbers, ...] = ()
 
     @property
     def epsilon(self) -> Bound:
@@ -169,6 +174,7 @@ class Statement:
             "unit": self.unit,
             "sentence": self.sentence(),
             "warnings": list(self.warnings),
+            **({"views": [view.as_json(self.simulation) for view in self.views]} if self.views else {}),
         }
 
     def sentence(self) -> str:
@@ -187,6 +193,7 @@ class Statement:
 
     def __repr__(self) -> str:
         lines = [f"Guarantee: {in_one_line(self.as_json(), self.simulation)}"]
+        lines += in_views(self.as_json())
         lines += textwrap.wrap(self.sentence(), REPR_WIDTH)
         lines += [line for warning in self.warnings for line in textwrap.wrap(f"warning: {warning}", REPR_WIDTH)]
         return "\n  ".join(lines)
@@ -196,14 +203,26 @@ def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
     """ε, μ and the adjacency relation, from what `Statement.as_json` returns. Every number is on its safe side."""
     epsilon = stated["epsilon"]["upper"]
     others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
-    text = f"ε ≤ {_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
+    text = f"ε ≤ {loss_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {loss_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
     if others_choose != epsilon:
-        text += f" (ε ≤ {_up(others_choose)} if others choose who takes part)"
+        text += f" (ε ≤ {loss_up(others_choose)} if others choose who takes part)"
     text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])].format(stated.get('unit', RECORD))}"
     return f"{text} (a simulation)" if simulation else text
 
 
-def _up(value: float | None) -> str:
+def in_views(stated: Mapping[str, Any]) -> list[str]:
+    """A line for each claim against fewer than everybody, with what it assumes, from what `Statement.as_json` returns."""
+    lines = []
+    for view in stated.get("views", ()):
+        if view["claim"] and view["who"] != "everybody":
+            numbers = f"ε ≤ {loss_up(view['epsilon']['upper'])}, μ ≤ {loss_up(view['mu']['upper'])}"
+            simulated = ", a simulation" if "simulation" in view else ""
+            who = {"clients": "{} clients", "server": "server and {} clients"}.get(view["who"], view["who"])
+            lines.append(f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}")
+    return lines
+
+
+def loss_up(value: float | None) -> str:
     """The value rounded up; None stands for infinity, as in JSON."""
     return "∞" if value is None else up(value)
 

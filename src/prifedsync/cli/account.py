@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..values import NOT_GIVEN, BadValue
 from .configured import check_alone, forecast_of
-from .options import ConfigSource, DataFolder, Delta, Json, NeighboursOption, Overrides, SamplingOption
-from .planned import plan_of
+from .options import (
+    Attempts,
+    Colluders,
+    ConfigSource,
+    DataFolder,
+    Delta,
+    Json,
+    LeastClients,
+    Masks,
+    NeighboursOption,
+    Overrides,
+    SamplingOption,
+)
+from .planned import plan_of, views_of_alike
 
 if TYPE_CHECKING:
     from ..run import Forecast
@@ -27,7 +40,11 @@ def account(
     local_steps: Annotated[int | None, typer.Option(help="Noisy gradients per round.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     participation: Annotated[float | None, typer.Option(help="Probability to take part in a round; default: 1.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients; only the paper's strong μ needs it.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients, all alike: adds who learns how much.")] = None,
+    masks: Masks = False,
+    colluders: Colluders = None,
+    attempts: Attempts = None,
+    least_clients: LeastClients = None,
     sampling: SamplingOption = None,
     neighbours: NeighboursOption = None,
     delta: Delta = None,
@@ -44,16 +61,19 @@ def account(
         "rounds": rounds,
         "participation": participation,
         "clients": clients,
+        "masks": "true" if masks else None,
+        "attempts": attempts,
+        "least_clients": least_clients,
         "sampling": sampling,
         "neighbours": neighbours,
         "delta": delta,
     }
     if source is not None:
         check_alone(source, options)
-        _account_config(forecast_of(source, overrides, data, quiet=as_json), as_json)
+        _account_config(forecast_of(source, overrides, data, quiet=as_json), colluders, as_json)
         return
     _check_needed(options, {"set": overrides, "data": data})
-    _account_plan(options, as_json)
+    _account_plan(options | {"colluders": colluders}, as_json)
 
 
 def _check_needed(options: Mapping[str, Any], of_configs: Mapping[str, Any]) -> None:
@@ -70,9 +90,11 @@ def _account_plan(options: Mapping[str, Any], as_json: bool) -> None:
 
     given = {name: value for name, value in options.items() if value is not None}
     delta = given.pop("delta", 1e-5)
-    clients = given.pop("clients", None)
+    public = {name: given.pop(name, None) for name in ("clients", "masks", "colluders", "least_clients")}
     defaults: dict[str, Any] = {"participation": 1.0, "sampling": "poisson", "neighbours": "replace"}
-    statement = Statement.of(plan_of(**(defaults | given)), delta, clients)
+    plan = plan_of(**(defaults | given))
+    statement = Statement.of(plan, delta, public["clients"])
+    statement = replace(statement, views=views_of_alike(plan, delta, **public))
     if as_json:
         print(json.dumps(statement.as_json()))
         return
@@ -81,10 +103,10 @@ def _account_plan(options: Mapping[str, Any], as_json: bool) -> None:
     print_statement(statement)
 
 
-def _account_config(planned: Forecast, as_json: bool) -> None:
+def _account_config(planned: Forecast, colluders: int | None, as_json: bool) -> None:
     from ..terminal import print_statement
 
-    statement = planned.statement()
+    statement = planned.statement(colluders)
     if as_json:
         print(json.dumps(statement.as_json() | {"clients": [each.as_json() for each in planned.answers]}))
     else:

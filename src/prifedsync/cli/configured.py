@@ -24,6 +24,10 @@ FIELDS = {  # option → the field of a config that it stands for
     "target_epsilon": "privacy.target.epsilon",
     "target_mu": "privacy.target.mu",
     "target_advantage": "privacy.target.advantage",
+    "coalition_mu": "privacy.target.coalition.mu",
+    "masks": "privacy.masks",
+    "attempts": "privacy.attempts",
+    "least_clients": "privacy.least_clients",
 }
 
 

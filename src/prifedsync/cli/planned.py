@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from ..values import NOT_GIVEN, BadValue
 
 if TYPE_CHECKING:
-    from ..accounting import PrivacyPlan, Target
+    from ..accounting import Crowd, PrivacyPlan, Target
+    from ..accounting.view_numbers import ViewNumbers
 
 TARGETS = ("epsilon", "mu", "advantage")
 ONE_TARGET = "give exactly one of --target-epsilon, --target-mu, --target-advantage"
@@ -23,6 +24,7 @@ def plan_of(
     participation: float,
     sampling: str,
     neighbours: str,
+    attempts: int = 0,
 ) -> PrivacyPlan:
     """The plan of one client."""
     from ..accounting import Neighbours, NoisySteps, PrivacyPlan, Sampling
@@ -34,7 +36,38 @@ def plan_of(
         local_steps=local_steps,
         sampling=Sampling(sampling),
     )
-    return PrivacyPlan(mechanism=mechanism, rounds=rounds, participation=participation, neighbours=Neighbours(neighbours))
+    return PrivacyPlan(
+        mechanism=mechanism, rounds=rounds, participation=participation, neighbours=Neighbours(neighbours),
+        attempts=attempts,
+    )  # fmt: skip
+
+
+def views_of_alike(
+    plan: PrivacyPlan, delta: float, clients: int | None, masks: object, colluders: int | None, least_clients: int | None
+) -> tuple[ViewNumbers, ...]:
+    """Who learns how much about a client of this plan among so many alike; nothing if their number is not given."""
+    crowd = crowd_of_alike(plan, clients, masks, colluders, least_clients)
+    if crowd is None:
+        return ()
+    from ..record import Guarantees
+
+    return Guarantees(delta, crowd.size).views(crowd, [plan], colluders)
+
+
+def crowd_of_alike(
+    plan: PrivacyPlan, clients: int | None, masks: object, colluders: int | None, least: int | None
+) -> Crowd | None:
+    """So many clients with this plan; None if their number is not given."""
+    from ..accounting import Crowd
+    from ..accounting.sums import least_clients
+
+    if clients is None:
+        for name, value in {"masks": masks, "colluders": colluders, "least_clients": least}.items():
+            if value is not None:
+                raise BadValue(name, value, "needs the number of clients", "add --clients")
+        return None
+    fewest = least_clients(clients, least, bool(masks), plan.attempts, plan.participation)
+    return Crowd.alike(clients, fewest, bool(masks))
 
 
 def batch_size(batch: str) -> int | Literal["full"]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..accounting.sums import factors as factors_of
 from ..rules import Rule
 from ..values import BadValue
 from .batches import expected_size
@@ -70,10 +71,12 @@ def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
 
 def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:
     """The numbers of these jobs, each of which releases one noised vector a round."""
-    influence = {job.client: _influence(job) for job in jobs}
-    largest = max(influence.values())
-    factors = {client: own / largest for client, own in influence.items()}
     gradients = jobs[0].noisy is not None
+    weights = [job.weight for job in jobs]
+    rates = [job.optimiser.learning_rate for job in jobs] if gradients else None
+    batches = [float(expected_size(job.steps)) for job in jobs] if gradients else None
+    factors = dict(zip((job.client for job in jobs), factors_of(weights, rates, batches), strict=True))
+    largest = max(_influence(job) for job in jobs)
     return Sums(
         grid=_grid(jobs, factors, masked),
         factors=factors,
@@ -88,7 +91,7 @@ def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, lea
 
 def _influence(job: Job) -> float:
     """φ_k: what one unit of the client's vector adds to Σ weight_k·(its change)."""
-    return job.weight * job.optimiser.learning_rate / expected_size(job.steps) if job.noisy else job.weight
+    return job.weight / expected_size(job.steps) * job.optimiser.learning_rate if job.noisy else job.weight
 
 
 def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +14,18 @@ from ..accounting.planning import ClientAnswer
 from ..config import AUTO, Config, value_of
 from ..data import Description, Task
 from ..events import Watch, Working
+from ..limits import LEAST_NOISE
 from ..local import Job, clip_margin
-from ..planning import UNCALIBRATED, Margin, contributions_of, jobs_of, target_of
+from ..planning import UNCALIBRATED, Margin, contributions_of, jobs_of, rule_of, target_of, with_coalition
 from ..record import Guarantees
+from ..rules import Rule
 from ..values import BadValue
 from .prepare import inspected
+from .recording import stated
 
 MOST_PARAMETERS = 10**9  # of a model that is not known yet
 LONGEST_SUM = 10**6  # inputs and outputs of its largest layer together: what one number of a person's norm sums up
-STAND_INS = {"local.learning_rate": 1.0, "privacy.clip_norm": 1.0}  # no guarantee depends on these
+STAND_INS = {"local.learning_rate": 1.0, "privacy.clip_norm": 1.0}  # where all have the same, no guarantee depends on these
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Forecast:
     jobs: tuple[Job, ...]  # of those who can meet the target
     answers: tuple[ClientAnswer, ...]  # of all: a plan and what it guarantees, or the reason why there is none
     guarantees: Guarantees
+    rule: Rule
 
     @property
     def contributions(self) -> Contributions | None:
@@ -42,40 +47,56 @@ class Forecast:
     def reasons(self) -> tuple[str, ...]:
         return tuple(answer.reason for answer in self.answers if answer.reason)
 
-    def statement(self) -> Statement:
-        """What will hold for every client: the worst of each number."""
+    def statement(self, colluders: int | None = None) -> Statement:
+        """What will hold for every client: the worst of each number. One `colluders` more is a view of its own."""
         if self.reasons:
             raise BadValue("privacy.target", str(target_of(self.config)), f"cannot be met by all: {self.reasons[0]}")
-        simulation = self.config.privacy.randomness == "seeded"
-        return replace(self.guarantees.worst(job.plan for job in self.jobs if job.plan), simulation=simulation)
+        return stated(self.config, self.rule, self.jobs, self.guarantees, colluders)
 
 
 def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
     """Plan every client of the config's data. Nothing is trained, and no random number is drawn."""
-    config, jobs = _uncalibrated(config, watch)
-    target = target_of(config)
+    config, rule, jobs = _uncalibrated(config, watch)
     if not all(job.plan for job in jobs):
         remedy = "set a mechanism that adds noise, and a rule that sends or publishes something"
         raise BadValue("privacy.mechanism", config.privacy.mechanism, "leaves no guarantee to state", remedy)
+    planned, reasons = _calibrated(config, jobs, watch)
+    if not reasons:
+        try:
+            planned = with_coalition(config, rule, planned)
+        except CannotMeet as reason:
+            broken = f"the target against a coalition cannot be met in {config.rounds} rounds: {reason}"
+            planned, reasons = [], {job.client: broken for job in jobs}
     guarantees = Guarantees(config.privacy.delta, len(jobs))
+    solved = {job.client: job.plan for job in planned if job.plan}
+    answers = []
+    for job in jobs:
+        plan = solved.get(job.client)
+        numbers = guarantees.planned(plan).honest if plan else None
+        answers.append(ClientAnswer(job.client, _records(job), plan, numbers, reasons.get(job.client, "")))
+    return Forecast(config, tuple(planned), tuple(answers), guarantees, rule)
+
+
+def _calibrated(config: Config, jobs: Sequence[Job], watch: Watch) -> tuple[list[Job], dict[str, str]]:
+    """The jobs of those who can meet the target against everybody, and the reasons of those who cannot."""
+    target = target_of(config)
     calibrator = Calibrator(target) if target else None
     planned = []
-    answers = []
+    reasons = {}
     for done, job in enumerate(jobs, start=1):
         assert job.plan is not None
         own = config.clients.get(job.client)
-        solved = calibrator is not None and (own is None or own.noise_multiplier is None)
+        given = config.privacy.noise_multiplier is not None or (own is not None and own.noise_multiplier is not None)
+        plan = job.plan
         try:
-            plan = calibrator(job.plan) if calibrator and solved else job.plan
+            if not given:  # without a target against everybody, a coalition's raises the least noise
+                plan = calibrator(plan) if calibrator else plan.changed(noise_multiplier=LEAST_NOISE)
         except CannotMeet as reason:
-            broken = f"client {job.client} cannot meet {target} in {config.rounds} rounds: {reason}"
-            answers.append(ClientAnswer(job.client, _records(job), None, None, broken))
+            reasons[job.client] = f"client {job.client} cannot meet {target} in {config.rounds} rounds: {reason}"
         else:
             planned.append(replace(job, plan=plan))
-            numbers = guarantees.planned(plan).honest
-            answers.append(ClientAnswer(job.client, _records(job), plan, numbers, ""))
         watch(Working("planning clients", done, len(jobs)))
-    return Forecast(config, tuple(planned), tuple(answers), guarantees)
+    return planned, reasons
 
 
 def _records(job: Job) -> int | None:
@@ -84,16 +105,19 @@ def _records(job: Job) -> int | None:
     return job.plan.mechanism.records
 
 
-def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, list[Job]]:
+def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, Rule, list[Job]]:
     """The config with numbers where it says "auto", and jobs whose noise is still to be found where there is a target.
 
     Numbers of records come from the data. Where it is not here, they come from [clients]."""
     sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
     missing = config.data.path != "" and not Path(config.data.path).exists()
     if missing and sizes and len(sizes) == len(config.clients):
-        return config, jobs_of(_loud(_with_stand_ins(config)), _described(config, sizes), _any_margin(config))
+        rule = rule_of(config)
+        jobs = jobs_of(_loud(_with_stand_ins(config)), _described(config, sizes), _any_margin(config), rule=rule)
+        return config, rule, jobs
     found = inspected(config, watch=watch)
-    return found.config, jobs_of(_loud(found.config), found.description, found.net.margin_for, rule=found.rule)
+    jobs = jobs_of(_loud(found.config), found.description, found.net.margin_for, rule=found.rule)
+    return found.config, found.rule, jobs
 
 
 def _described(config: Config, sizes: dict[str, int]) -> Description:
@@ -115,6 +139,8 @@ def _with_stand_ins(config: Config) -> Config:
     needed = ["rounds", "local.batch"]
     if any(own.clip_norm is not None for own in config.clients.values()):
         needed.append("privacy.clip_norm")  # whose noise is how large beside the others' depends on it
+    if any(own.learning_rate is not None for own in config.clients.values()):
+        needed.append("local.learning_rate")  # and on this
     absent = [name for name in needed if value_of(config, name) == AUTO]
     if absent:
         are, they, numbers = ("is", "it", "a number") if len(absent) == 1 else ("are", "they", "numbers")
@@ -136,4 +162,5 @@ def _any_margin(config: Config) -> Margin:
 
 
 def _loud(config: Config) -> Config:
-    return config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if target_of(config) else config
+    sought = config.privacy.noise_multiplier is None and config.privacy.mechanism != "none"
+    return config.changed(**{"privacy.noise_multiplier": UNCALIBRATED}) if sought else config

@@ -19,15 +19,17 @@ from .. import __version__
 from ..accounting import PrivacyPlan, Target
 from ..accounting.planning import rare_events
 from ..accounting.statement import Statement
-from ..config import PUBLIC
+from ..config import PUBLIC, Config
 from ..events import Watch, Working
 from ..files import write_file
 from ..joining import alone_of
 from ..limits import RECORD
 from ..local import Job
 from ..metrics import differences
+from ..planning import crowd_of
 from ..record import (
     KEPT,
+    MASKS_SIMULATED,
     NO_GUARANTEE,
     NOTHING_LEAVES,
     OVERLAP,
@@ -41,7 +43,7 @@ from ..record import (
     plan_as_json,
     without_curve,
 )
-from ..rules import LocalOnly, Noised, Unprotected
+from ..rules import LocalOnly, Noised, Rule, Unprotected
 from ..scores import Interval, Measured, Measurement, Scores, about_scale
 from ..sync import Account, Engine
 from .loop import Session
@@ -60,8 +62,20 @@ def statement_of(prepared: Prepared, guarantees: Guarantees) -> Statement | None
     """What holds for every client; None without privacy."""
     if not prepared.plans:
         return None
-    simulation = prepared.config.privacy.randomness == "seeded"
-    return replace(guarantees.worst(prepared.plans), simulation=simulation)
+    return stated(prepared.config, prepared.rule, prepared.jobs, guarantees)
+
+
+def stated(
+    config: Config, rule: Rule, jobs: Sequence[Job], guarantees: Guarantees, colluders: int | None = None
+) -> Statement:
+    """What holds for every client, and against whom. One `colluders` more stands in the table where it is given."""
+    plans = [job.plan for job in jobs if job.plan]
+    statement = replace(guarantees.worst(plans), simulation=config.privacy.randomness == "seeded")
+    crowd = crowd_of(config, rule, jobs) if len(jobs) > 1 else None  # a single client hides behind nobody
+    if crowd is None:
+        return statement
+    asked = config.privacy.target.coalition.colluders if colluders is None else colluders
+    return replace(statement, views=guarantees.views(crowd, plans, asked))
 
 
 def record_of(
@@ -249,6 +263,8 @@ def _warnings(
         found.append(SCORES_LEAK)
     if private and prepared.plans:
         found.append(TIMINGS_LEAK)
+    if config.privacy.masks and prepared.plans:
+        found.append(MASKS_SIMULATED)
     if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if prepared.description.copies > 1 and prepared.plans:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ..accounting.contributions import Contributions
-from ..accounting.statement import REPR_WIDTH, Statement, in_one_line
+from ..accounting.statement import REPR_WIDTH, Statement, in_one_line, in_views
 from ..joining import Joining
 from ..local import Net
 from ..metrics import Metric
@@ -51,8 +51,8 @@ class Result(Usable):
                by the first metric, over clients' own test records: `personal_mean` is a mean over clients, where each
                client counts once. The columns of other metrics begin with their names: `auc_personal_mean`. Scores are
                None in rounds that were not evaluated. `seconds` is None for rounds from before the run was resumed.
-    guarantee  what holds for every client, as brackets: `result.guarantee.epsilon.upper` is the ε to report. None without
-               privacy.
+    guarantee  what holds for every client, as brackets: `result.guarantee.epsilon.upper` is the ε to report. Its `views`
+               say the same of fewer people than everybody, such as readers of the released model. None without privacy.
     """
 
     record: RunRecord
@@ -143,6 +143,7 @@ class Result(Usable):
         if record.guarantee is not None:
             seeded = record.config["privacy"]["randomness"] == "seeded"
             lines += textwrap.wrap(in_one_line(record.guarantee, seeded), REPR_WIDTH)
+            lines += in_views(record.guarantee)
         lines += textwrap.wrap(record.sentence, REPR_WIDTH)
         lines.append("not written to disk (out= names a folder)" if self.folder is None else f"written to {self.folder}")
         lines.append(f"{_count(len(record.warnings), 'warning')} in result.record.warnings")

@@ -7,7 +7,7 @@ from .audit import print_audit
 from .bench import print_bench
 from .contributions import print_contributions
 from .evaluation import print_evaluation
-from .lines import print_warnings
+from .lines import print_warnings, screen
 from .paper import print_tables
 from .partition import print_partition
 from .plan import print_answers
@@ -16,6 +16,7 @@ from .rules import print_rules
 from .showing import in_notebook, shown
 from .statement import print_statement
 from .view import View, tracked
+from .views import print_views
 
 __all__ = [
     "View",
@@ -30,7 +31,9 @@ __all__ = [
     "print_rules",
     "print_statement",
     "print_tables",
+    "print_views",
     "print_warnings",
+    "screen",
     "shown",
     "tracked",
 ]

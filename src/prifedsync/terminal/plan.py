@@ -12,13 +12,19 @@ from .lines import say, screen, show, table_of, warn
 CANNOT = "cannot"
 
 
-def print_answers(answers: Sequence[ClientAnswer], target: Target | None, solve: str, warnings: Iterable[str]) -> None:
-    """A row a client, the reasons of those who cannot meet the target, and warnings. None: nothing was solved."""
+def print_answers(
+    answers: Sequence[ClientAnswer], target: Target | None, solve: str, warnings: Iterable[str], coalition: str = ""
+) -> None:
+    """A row a client, the reasons of those who cannot meet the target, and warnings. None: nothing was solved.
+
+    coalition: the target against a coalition, in words.
+    """
     console = screen()
     headings = ["records", "batch", "rounds", "noise multiplier", "ε ≤", "μ ≤"]
     if target and target.kind == "advantage":
         headings.append("advantage ≤")
-    title = f"To meet {target}, solved for {solve}" if target else "What each client does, and what it costs"
+    targets = " and ".join(str(each) for each in (target, coalition) if each)
+    title = f"To meet {targets}, solved for {solve}" if targets else "What each client does, and what it costs"
     table = table_of(title, ["client"], headings)
     for answer in answers:
         cells = _settings(answer) + _numbers(answer)

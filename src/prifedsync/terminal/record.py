@@ -13,6 +13,7 @@ from ..record import KEPT, RunRecord
 from ..scores import LEVEL, Interval
 from .joining import print_joining
 from .lines import say, say_place, screen, show, table_of, warn
+from .views import print_views
 
 PRIVATE = ("personal", "released")  # models that the guarantee covers, unless they are kept
 MOST_NAMED = 5  # clients
@@ -29,6 +30,7 @@ def print_record(record: RunRecord, folder: object) -> None:
     print_joining(console, record.joining_shown, len(record.clients))
     if record.guarantee is not None:
         say(console, guarantee_line(record))
+        print_views(console, record.guarantee, simulation=_seeded(record))
     say(console, record.sentence)
     warn(console, record.warnings)
     if folder is not None:
@@ -104,7 +106,11 @@ def _protection(record: RunRecord, name: str) -> str:
 def guarantee_line(record: RunRecord) -> str:
     """The largest ε and the largest μ of any client, on their safe sides."""
     assert record.guarantee is not None
-    return in_one_line(record.guarantee, simulation=record.config["privacy"]["randomness"] == "seeded")
+    return in_one_line(record.guarantee, simulation=_seeded(record))
+
+
+def _seeded(record: RunRecord) -> bool:
+    return bool(record.config["privacy"]["randomness"] == "seeded")
 
 
 def score(value: float | None) -> str:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ..accounting.statement import SHOWN_LEVELS, Statement, down, percent_up, up
 from .lines import say, screen, show, table_of, warn
+from .views import print_views
 
 TITLE = "How much one {} of {} leaks, to anyone"  # unit, whose
 ALWAYS = "takes part in every round"
@@ -23,6 +24,7 @@ def print_statement(statement: Statement) -> None:
     show(console, _table(statement))
     if statement.worst_case != statement.honest:
         say(console, BY_CHANCE)
+    print_views(console, statement.as_json(), statement.simulation)
     say(console, statement.sentence())
     if statement.mu_weak is not None:
         strong = "" if statement.mu_strong is None else f" (strong: {statement.mu_strong:.2f})"

@@ -1,0 +1,53 @@
+"""The table of views: who is protected from whom. No smaller number stands without what it assumes in the same line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..accounting.statement import loss_up
+from .lines import say, screen, show, table_of
+
+TITLE = "Who learns how much about one {}"
+WIDE = 200  # columns where there is no terminal: a line is then found whole, with what it assumes
+CHOSEN = "worst_case_participation"
+View = Mapping[str, Any]  # a line of `"views"`, as `--json` prints it
+
+
+def print_views(console: Console, stated: Mapping[str, Any], simulation: bool) -> None:
+    """The table, from what `Statement.as_json` returns; one sentence if there is a claim against everybody only."""
+    views: Sequence[View] = stated.get("views", ())
+    if not views:
+        return
+    claimed = [view for view in views if view["claim"]]
+    if all(view["who"] == "everybody" for view in claimed):
+        why = next(view["why"] for view in views if not view["claim"])
+        say(console, f"This holds against everybody together. No smaller number is claimed against fewer: {why}.")
+        return
+    if not console.is_terminal:
+        console = screen()
+        console.width = WIDE
+    show(console, _table(stated, views, simulation))
+
+
+def _table(stated: Mapping[str, Any], views: Sequence[View], simulation: bool) -> Table:
+    chance = any(CHOSEN in view for view in views)
+    numbers = ["colluders", f"ε ≤, δ = {stated['delta']:g}", "μ ≤", *(["ε ≤, others choose"] if chance else [])]
+    title = TITLE.format(stated["unit"]) + (" (a simulation)" if simulation else "")
+    table = table_of(title, ["who"], numbers)
+    table.add_column("assumes that", overflow="fold")
+    for (who, claim, why), group in groupby(views, lambda view: (view["who"], view["claim"], view.get("why"))):
+        alike = list(group)
+        if not claim:
+            colluders = ", ".join(str(view["colluders"]) for view in alike)
+            table.add_row(who, colluders, *["–"] * (len(numbers) - 1), Text(f"no claim: {why}", "dim"))
+        for view in alike if claim else ():
+            cells = [loss_up(view["epsilon"]["upper"]), loss_up(view["mu"]["upper"])]
+            cells += [loss_up(view.get(CHOSEN, view)["epsilon"]["upper"])] if chance else []
+            table.add_row(who, str(view["colluders"]), *cells, view["assumes"])
+    return table
