@@ -10,7 +10,8 @@ import torch
 import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
-from prifedsync.planning import jobs_of, least_clients, not_summed, rule_of, sums_of_run
+from prifedsync.engines import Cohort
+from prifedsync.planning import jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.run import prepare
 from prifedsync.server import Aggregator, stepped
@@ -121,12 +122,12 @@ def test_what_is_summed(changes):
 
 
 def test_the_least_number_of_clients_by_default():
-    assert least_clients(config_of(), 4) == 4
-    assert least_clients(config_of(lost=0.1), 4) == 1
-    assert least_clients(config_of(participation=0.5), 4) == 1
-    assert least_clients(config_of(privacy__masks=True), 4) == 4
-    assert least_clients(config_of(privacy__masks=True, privacy__attempts=2, lost=0.1), 4) == 2
-    assert least_clients(config_of(privacy__least_clients=3, participation=0.5), 4) == 3
+    assert least_clients_of(config_of(), 4) == 4
+    assert least_clients_of(config_of(lost=0.1), 4) == 1
+    assert least_clients_of(config_of(participation=0.5), 4) == 1
+    assert least_clients_of(config_of(privacy__masks=True), 4) == 4
+    assert least_clients_of(config_of(privacy__masks=True, privacy__attempts=2, lost=0.1), 4) == 2
+    assert least_clients_of(config_of(privacy__least_clients=3, participation=0.5), 4) == 3
 
 
 REFUSED = [
@@ -136,7 +137,7 @@ REFUSED = [
     ({"privacy__masks": True, "privacy__least_clients": 1}, "privacy.least_clients", "not masked"),
     ({"privacy__masks": True, "privacy__attempts": 3}, "privacy.attempts", "not masked"),
     ({"privacy__masks": True, "privacy__noise_multiplier": 0.05, "privacy__clip_norm": 1.0,
-      "clients.a.clip_norm": 1e6}, "the grid of masked messages", "too coarse"),
+      "clients.a.clip_norm": 1e6}, "the grid of messages", "too coarse"),
 ]  # fmt: skip
 
 
@@ -233,6 +234,37 @@ def test_a_run_goes_on_to_the_last_bit(changes, stop, tmp_path):
     assert again.engine.counters() == whole.engine.counters()
     assert again.engine.attempts == whole.engine.attempts
     assert again.server.merges == whole.server.merges
+
+
+@pytest.mark.parametrize(
+    ("engine", "call"), [*(("vectorised", call) for call in (2, 4, 7)), *(("reference", call) for call in (5, 13, 24))]
+)
+def test_a_run_that_ends_in_the_middle_of_an_attempt_goes_on(engine, call, tmp_path, monkeypatch):
+    """Whatever was sent since the last checkpoint is sent again with the same noise, and counted once."""
+    config = config_of(privacy__masks=True, privacy__attempts=2, lost=0.15, rounds=6, seed=2, performance__engine=engine,
+                       performance__checkpoint_seconds=0.0, privacy__randomness="system")  # fmt: skip
+    right = Cohort._messages
+    sent = []
+
+    def messages(self, sums, round, group, helper):
+        found = right(self, sums, round, group, helper)
+        sent.append(((round, group[0].attempt, tuple(client.name for client in group)), found.clone()))
+        if len(sent) == call:
+            raise Stop
+        return found
+
+    monkeypatch.setattr(Cohort, "_messages", messages)
+    with pytest.raises(Stop):
+        prifedsync.train(config, clients=records(), out=tmp_path / "run")
+    result = prifedsync.resume(tmp_path / "run", clients=records())
+    first = dict(sent[:call])
+    again = dict(sent[call:])
+    assert all(torch.equal(again[slot], first[slot]) for slot in first if slot in again)
+    assert len({*first, *again}) >= 6
+    taken = [client.rounds_taken for client in result.record.clients]
+    assert taken == [client.noisy_queries for client in result.record.clients]
+    assert sum(taken) == sum(len(names) for _, _, names in {*first, *again})
+    assert result.engine.attempts == len({slot[:2] for slot in {*first, *again} if slot[1]})
 
 
 # ---------------------------------------------------------------------- the server's optimiser

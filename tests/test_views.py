@@ -244,7 +244,7 @@ def test_a_client_with_noise_of_its_own_keeps_it_or_the_target_is_refused():
 
 
 def test_a_coalition_needs_uploads_that_are_summed():
-    with pytest.raises(BadValue, match="nothing can be claimed: rule attentive needs more"):
+    with pytest.raises(BadValue, match="cannot be set: rule attentive needs more"):
         forecast(load("digits", (*COALITION, "rule.name=attentive")))
 
 

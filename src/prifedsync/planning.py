@@ -120,7 +120,7 @@ def jobs_of(
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
-    check_masks(config, not_summed(config, rule, jobs))
+    check_sums(config, rule, jobs, of or len(jobs))
     if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
         raise _unlike(federation)
     try:
@@ -130,7 +130,7 @@ def jobs_of(
         remedy = "plan fewer rounds, or allow fewer colluders"
         raise BadValue(coalitions.MU, mu, f"cannot be met: {reason}", remedy) from None
     if of is None:
-        check_sums(config, rule, jobs)
+        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
     return jobs
 
 
@@ -365,10 +365,11 @@ def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
     return sums_of(jobs, masked=privacy.masks, attempts=privacy.attempts, least=least_clients_of(config, len(jobs)))
 
 
-def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
-    """Refuse masks, and numbers about sums, where they would protect nothing or could not work."""
+def check_sums(config: Config, rule: Rule, jobs: Sequence[Job], clients: int) -> None:
+    """Refuse masks, and numbers about sums of so many clients, where they would protect nothing or could not work."""
     privacy = config.privacy
     why = not_summed(config, rule, jobs)
+    _check_masks(config, why)
     if not privacy.masks and privacy.attempts:
         broken = "is about masked sums: without masks a sum without the lost client is of use"
         raise BadValue("privacy.attempts", privacy.attempts, broken, "set privacy.masks = true, or remove it")
@@ -376,12 +377,10 @@ def check_sums(config: Config, rule: Rule, jobs: Sequence[Job]) -> None:
     if least is not None and why:
         raise BadValue("privacy.least_clients", least, f"is about sums, and there are none: {why}", "remove it")
     if not why:
-        _check_least(config, len(jobs))
-        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
+        _check_least(config, clients)
 
 
-def check_masks(config: Config, why: str) -> None:
-    """Refuse masks where a run is not summed, and where nobody knows how few clients are in a sum."""
+def _check_masks(config: Config, why: str) -> None:
     privacy = config.privacy
     if not privacy.masks:
         return
@@ -396,12 +395,13 @@ def check_masks(config: Config, why: str) -> None:
 
 def _check_least(config: Config, clients: int) -> None:
     privacy = config.privacy
+    asked = privacy.least_clients
+    if asked is not None and asked > clients:
+        raise BadValue("privacy.least_clients", asked, f"is more than all {clients} clients", "give a smaller number")
     least = least_clients_of(config, clients)
-    if least > clients:
-        raise BadValue("privacy.least_clients", least, f"is more than all {clients} clients", "give a smaller number")
     if privacy.masks and least < 2:
         broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
-        if privacy.least_clients is None:
+        if asked is None:
             raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
         raise BadValue("privacy.least_clients", least, broken, "give at least 2")
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from prifedsync.accounting import NoisySteps, OutputPerturbation, PrivacyPlan
 from prifedsync.local import Job, Optimiser, Schedule, UnnoisedSteps
-from prifedsync.local.sums import LEAST_STEPS, sums_of
+from prifedsync.local.sums import LEAST_STEPS, sums_of, why_not
+from prifedsync.rules import FedAvg
 from prifedsync.values import BadValue
 
 HALVED = Schedule(kind="step", every=1, factor=0.5)
@@ -50,7 +51,7 @@ def test_outputs_are_added_as_they_are_whatever_the_learning_rate():
 
 
 def test_clients_weighed_by_their_records_all_have_factor_one():
-    jobs = [noisy(str(n), n, weight=float(n)) for n in (20, 70, 1000)]
+    jobs = [noisy(str(n), n, weight=float(n), rate=0.3) for n in (3, 20, 70, 1000)]
     assert set(sums_of(jobs).factors.values()) == {1.0}
 
 
@@ -78,4 +79,19 @@ def test_a_grid_with_less_than_eight_cells_of_noise_is_refused():
     jobs = [noisy(str(i), 10**7) for i in range(40)]
     with pytest.raises(BadValue, match=r"too coarse.*add noise, or train without masks"):
         sums_of(jobs, masked=True)
-    assert sums_of([replace(job, weight=1.0) for job in jobs[:20]], masked=True).grid * 8 <= 6.0
+    assert sums_of(jobs[:20], masked=True).grid * 8 <= 6.0
+    assert sums_of(jobs).grid == 6.0 / 1.5 / 256
+
+
+def test_clients_too_unlike_for_one_sum_are_refused():
+    """Their integers would not be exact in double precision."""
+    assert sums_of([noisy("a", clip=1.0), noisy("b", clip=1e9)]).grid == 2.0 ** (1 - 8)
+    with pytest.raises(BadValue, match="differ less"):
+        sums_of([noisy("a", clip=0.01), noisy("b", clip=1e12)])
+
+
+def test_clients_whose_steps_differ_are_not_added_up():
+    constant = replace(noisy("b"), optimiser=Optimiser(learning_rate=0.5))
+    assert why_not(FedAvg(), [noisy("a"), noisy("b")]) == ""
+    for other in (constant, output("b", 1.0)):
+        assert "mechanisms or schedules differ" in why_not(FedAvg(), [noisy("a"), other])

@@ -187,7 +187,13 @@ def test_classes_have_a_probability_each_and_their_own_names(tmp_path):
 
 def test_result_and_folder_give_the_same_answers(tmp_path):
     tables(tmp_path / "tables")
-    config = {"rounds": 2, "privacy": PRIVATE, "data": DATA | {"path": str(tmp_path / "tables")}}
+    data = DATA | {"path": str(tmp_path / "tables")}
+    config = {
+        "rounds": 2,
+        "local": {"local_steps": 2},
+        "privacy": PRIVATE,
+        "data": data,
+    }  # clients have models of their own
     result = prifedsync.train(config, out=tmp_path / "run")
     run = prifedsync.open_run(tmp_path / "run")
     rows = {"age": [70, 20], "sex": ["f", "m"], "weight": [60, 100]}

@@ -126,6 +126,9 @@ def _identity(config: Config) -> dict[str, Any]:
     }
     if identity["merge"] == "equal":  # as all runs were that finished before there was another way
         del identity["merge"]
+    for later in ("lost", "server"):  # fields that came later, where they change nothing
+        if not identity[later]:
+            del identity[later]
     del identity["chosen"]  # the numbers themselves are there
     del identity["metrics"]
     identity["metric"] = config.metrics[0]  # as the field was called when runs were first saved; others decide nothing

@@ -26,6 +26,7 @@ from .words import LEAST_STEPS
 
 CELL_BITS = 8  # s = noise ÷ grid of the least noisy client is in [2^8, 2^9)
 WORD_BITS = 32  # masked sums are taken modulo 2^32
+EXACT_BITS = 53  # other sums are exact in double precision
 TAILS = 64.0  # standard deviations beyond which no noise is
 
 
@@ -57,6 +58,8 @@ def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
     if any(job.output and job.output.noise != "gaussian" for job in jobs):
         return "a sum of Laplace noise is not Laplace noise"
     noisy = [job for job in jobs if job.noisy]
+    if noisy and (len(noisy) < len(jobs) or len({job.optimiser.schedule for job in noisy}) > 1):
+        return "clients' mechanisms or schedules differ, and one step cannot be taken for all of them"
     if any(job.steps.local_steps > 1 for job in noisy):
         return "a round takes more than one noisy gradient, and only their last result would be added up"
     if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
@@ -89,17 +92,17 @@ def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, lea
 
 
 def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> float:
-    """As fine as s in [2^8, 2^9) for the least noisy client; with masks coarser where the sum would leave ±2^31."""
+    """As fine as s in [2^8, 2^9) for the least noisy client; coarser where the sum would not fit into its bits."""
     noise = min(factors[job.client] * _noise(job) for job in jobs)
     fine = 2.0 ** (math.floor(math.log2(noise)) - CELL_BITS)
-    if not masked:
-        return fine
+    bits = WORD_BITS if masked else EXACT_BITS
     largest = math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs) + len(jobs) * fine
-    grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (WORD_BITS - 1)))
+    grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (bits - 1)))
     if noise / grid < LEAST_STEPS:
         rule = f"is too coarse: one client's noise would be {noise / grid:.2g} steps of it, and must be {LEAST_STEPS}; "
-        rule += f"a sum of all clients may be {largest / noise:.2g} times as large as that noise, and has {WORD_BITS} bits"
-        raise BadValue("the grid of masked messages", grid, rule, "add noise, or train without masks")
+        rule += f"a sum of all clients may be {largest / noise:.2g} times as large as that noise, and has {bits} bits"
+        remedy = "add noise, or train without masks" if masked else "let clients' clip norms and weights differ less"
+        raise BadValue("the grid of messages", grid, rule, remedy)
     return grid
 
 
