@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from prifedsync import train
+from prifedsync.accounting.statement import up
 from prifedsync.config import Config, from_mapping
 from prifedsync.run.recording import device_name, versions
 
@@ -109,7 +110,7 @@ def page(report: dict[str, Any]) -> str:
 def _shown(runs: Sequence[dict[str, Any]]) -> str:
     accuracies = [100 * run["accuracy"] for run in runs]
     everybody = max(run["mu_everybody"] for run in runs)
-    return f"{statistics.mean(accuracies):.1f} ± {statistics.stdev(accuracies):.1f} ({everybody:.3g})"
+    return f"{statistics.mean(accuracies):.1f} ± {statistics.stdev(accuracies):.1f} ({up(everybody, 3)})"
 
 
 def _line(cells: Sequence[str]) -> str:
