@@ -22,7 +22,7 @@ from prifedsync.run import prepare
 from prifedsync.run.loop import rounds_of
 from prifedsync.run.recording import record_of
 from prifedsync.server import Aggregator
-from prifedsync.sync import Sent, Synchronisation, Uploads, synchronise
+from prifedsync.sync import Sent, Summed, Synchronisation, Uploads, synchronise
 from prifedsync.values import BadValue
 
 from ..local.zoo import CASES
@@ -43,8 +43,8 @@ class Apart:
     def accounts(self):
         return {name: account for engine in self.engines for name, account in engine.accounts().items()}
 
-    def models(self):
-        return {name: model for engine in self.engines for name, model in engine.models().items()}
+    def models(self, released=None):
+        return {name: model for engine in self.engines for name, model in engine.models(released).items()}
 
     def evaluate(self, released, own=()):
         return None  # scores stay with the clients
@@ -53,11 +53,11 @@ class Apart:
         return None
 
     def train(self, round, helpers):
-        answers, rows = {}, []
-        for engine in self.engines:
-            uploads = engine.train(round, replace(helpers, names=engine.names))
-            answers |= uploads.answers
-            rows.append(uploads.rows.value)
+        sent = [engine.train(round, replace(helpers, names=engine.names)) for engine in self.engines]
+        answers = {name: answer for uploads in sent for name, answer in uploads.answers.items()}
+        if isinstance(sent[0], Summed):
+            return Summed(answers, Noised(sum(uploads.total.value for uploads in sent)))
+        rows = [uploads.rows.value for uploads in sent]
         private = all(engine.jobs[0].plan for engine in self.engines)
         return Uploads(answers, (Noised if private else Unprotected)(torch.cat(rows)))
 
@@ -201,7 +201,7 @@ def test_a_server_without_records_serves_the_same_run(rule):
     assert torch.equal(served.start, held.start)
     machines = [
         type(held.cohort(SeededDraws(0)))(
-            net_like(held), [job], [(client.train.x, client.train.y)], held.rule, SeededDraws(config.seed)
+            net_like(held), [job], [(client.train.x, client.train.y)], held.rule, SeededDraws(config.seed), sums=served.sums
         )
         for job, client in zip(held.jobs, held.held.clients, strict=True)
     ]
@@ -220,7 +220,9 @@ def test_a_run_whose_server_holds_no_records_has_its_record():
     held = prepare(config)
     served = prepare(config, data.load(config.data, config.seed).description)
     machines = [
-        Vectorised(net_like(held), [job], [(client.train.x, client.train.y)], held.rule, SeededDraws(config.seed))
+        Vectorised(
+            net_like(held), [job], [(client.train.x, client.train.y)], held.rule, SeededDraws(config.seed), sums=served.sums
+        )
         for job, client in zip(held.jobs, held.held.clients, strict=True)
     ]
     finished = rounds_of(served, None, lambda event: None, engine=Apart(machines))

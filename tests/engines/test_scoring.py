@@ -262,7 +262,8 @@ def test_only_clients_that_changed_are_scored_again(monkeypatch):
     monkeypatch.setattr(Vectorised, "train", train)
     monkeypatch.setattr(Scorer, "own", own)
     monkeypatch.setattr(Scorer, "each", each)
-    few = ["data.clients=8", "rounds=6", "compare=[]", "participation=0.3", "evaluate_every=2"]
+    # under a rule by which clients have models of their own
+    few = ["data.clients=8", "rounds=6", "compare=[]", "participation=0.3", "evaluate_every=2", "rule.name=interpolate"]
     run.train(load("digits", few))
     since = [sorted({*chosen[r], *chosen[r + 1]}) for r in (0, 2, 4)]
     never = set(range(8)).difference(*chosen[:4])  # all have a score at the end
