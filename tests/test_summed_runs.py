@@ -118,7 +118,7 @@ def test_clients_without_a_grid_for_all_train_unsummed_and_are_not_masked():
     assert sums_of_run(config, rule, jobs) is None
     crowd = crowd_of(config, rule, jobs)
     assert "client b has" in crowd.readers(0).seen(jobs[0].plan).why
-    with pytest.raises(BadValue, match="client a would be .* client b has .*train without masks"):
+    with pytest.raises(BadValue, match=r"client a would be .* client b has .*train without masks"):
         planned(**UNLIKE, privacy__masks=True)
 
 

@@ -57,7 +57,8 @@ def _bare_chains(absent: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
 def test_draws_of_a_bare_sum_depend_on_its_list_too(monkeypatch: pytest.MonkeyPatch) -> None:
     everybody = _bare_chains("", monkeypatch)
     first, second, _, last = everybody
-    assert _bare_chains(first, monkeypatch) == (without_first := _bare_chains(first, monkeypatch))
+    without_first = _bare_chains(first, monkeypatch)
+    assert _bare_chains(first, monkeypatch) == without_first
     chains = [each[last] for each in (everybody, without_first, _bare_chains(second, monkeypatch))]
     assert len(set(chains)) == 3
 

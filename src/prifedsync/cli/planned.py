@@ -61,8 +61,7 @@ def views_of_alike(
 def supposing(views: Sequence[ViewNumbers], supposed: str) -> tuple[ViewNumbers, ...]:
     """The views with what their sums suppose of a run that no config describes."""
     return tuple(
-        each if each.who == "everybody" else replace(each, assumes=f"{each.assumes}; {supposed}")
-        for each in views
+        each if each.who == "everybody" else replace(each, assumes=f"{each.assumes}; {supposed}") for each in views
     )
 
 

@@ -19,10 +19,10 @@ are told different lists or plans, their streams do not cancel: that costs the s
 There is no way to ask for a stream or a root. A server that could have the masks of "somebody who dropped out" would say so
 of whoever it likes, and read the message that it has. A client that is lost costs an attempt.
 
-A `Peer` lives in memory, and cannot be copied, saved or used in a forked process: two of them would answer one slot with two messages. If a client is
-restarted, all clients need new ones, under the name of a new run. **A new run must not use noise again**: a server that can
-make clients restart would ask for the same round with another list. So draws are bound to the slot with its list, or the
-rounds of the new run begin after the last slot of the old one.
+A `Peer` lives in memory, and cannot be copied, saved or used in a forked process: two of them would answer one slot with
+two messages. If a client is restarted, all clients need new ones, under the name of a new run. **A new run must not use
+noise again**: a server that can make clients restart would ask for the same round with another list. So draws are bound to
+the slot with its list, or the rounds of the new run begin after the last slot of the old one.
 """
 
 from __future__ import annotations

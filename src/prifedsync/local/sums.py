@@ -133,10 +133,11 @@ def _why_no_grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool
     if steps >= LEAST_STEPS:
         return ""
     bits = WORD_BITS if masked else EXACT_BITS
+    largest = _largest_sum(jobs, factors) / noises[quietest]
     return (
         f"on a grid for all clients the noise of client {quietest} would be {steps:.2g} steps, and must be {LEAST_STEPS}; "
         f"in a sum client {loudest} has {noises[loudest] / noises[quietest]:.2g} times that noise (at most 2^{MOST_BITS} "
-        f"steps), and all clients may add up to {_largest_sum(jobs, factors) / noises[quietest]:.2g} times it (in {bits} bits)"
+        f"steps), and all clients may add up to {largest:.2g} times it (in {bits} bits)"
     )
 
 
