@@ -9,9 +9,10 @@ import pytest
 from prifedsync.accounting.statement import Statement
 from prifedsync.audit.configured import audit_config
 from prifedsync.config import load
-from prifedsync.planning import jobs_of
+from prifedsync.planning import UNCALIBRATED, jobs_of
 from prifedsync.record import plan_from_json
 from prifedsync.run import prepare, resume, train
+from prifedsync.run.forecast import forecast
 from prifedsync.terminal import print_record
 from prifedsync.values import BadValue
 
@@ -116,6 +117,22 @@ def test_a_person_at_several_clients_leaks_through_each(settings):
             prepare(load(str(settings), ["data.person_clients=2", changed]))
     met = train(load(str(settings), ["data.person_clients=3", "compare=[]", "privacy.target.mu=1"]))
     assert 0.99 < met.record.guarantee["mu"]["upper"] <= 1.0
+
+
+def test_holders_are_compared_once_all_noise_is_known(settings, monkeypatch):
+    """A target against everybody is met after jobs were made, and one against a coalition raises noise after that."""
+    refused = r"data\.person_clients = 2 needs plans of all clients that leak alike"
+    own = ["data.person_clients=2", "privacy.target.mu=1", f'clients."north".noise_multiplier={UNCALIBRATED}']
+    with pytest.raises(BadValue, match=refused):
+        forecast(load(str(settings), own))
+    found = prepare(load(str(settings), ["data.person_clients=2"]))
+
+    def louder(config, rule, jobs, of=None):
+        return [replace(job, plan=job.plan.changed(noise_multiplier=3.0 + place)) for place, job in enumerate(jobs)]
+
+    monkeypatch.setattr("prifedsync.planning.with_coalition", louder)
+    with pytest.raises(BadValue, match=refused):
+        jobs_of(found.config, found.description, found.net.margin_for)
 
 
 def test_the_margin_of_the_largest_client_is_that_of_all_who_share_persons(settings):

@@ -11,7 +11,7 @@ import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
 from prifedsync.engines import Cohort
-from prifedsync.planning import jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
+from prifedsync.planning import crowd_of, jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.run import prepare
 from prifedsync.server import Aggregator, stepped
@@ -106,6 +106,20 @@ def test_one_client_that_is_unlike_the_others_is_enough():
     assert not_summed(*planned()) == ""
     assert "more than one noisy gradient" in not_summed(*planned(**{"clients.b.local_steps": 2}))
     assert "optimiser" in not_summed(*planned(**{"clients.b.optimiser": "adam"}))
+
+
+UNLIKE = {"merge": "equal", "clients.a.clip_norm": 1e-4, "clients.b.clip_norm": 1e4}
+
+
+def test_clients_without_a_grid_for_all_train_unsummed_and_are_not_masked():
+    """The loudest would have 2^20 steps of noise, and the quietest less than eight."""
+    config, rule, jobs = planned(**UNLIKE)
+    assert "the noise of client a" in not_summed(config, rule, jobs)
+    assert sums_of_run(config, rule, jobs) is None
+    crowd = crowd_of(config, rule, jobs)
+    assert "client b has" in crowd.readers(0).seen(jobs[0].plan).why
+    with pytest.raises(BadValue, match=r"client a would be .* client b has .*train without masks"):
+        planned(**UNLIKE, privacy__masks=True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import prifedsync
 from prifedsync.accounting import Crowd, NoisySteps, PrivacyPlan
-from prifedsync.accounting.statement import Statement, up
+from prifedsync.accounting.statement import Statement, in_views, up
 from prifedsync.cli import app
 from prifedsync.config import load
 from prifedsync.planning import crowd_of, jobs_of, rule_of
@@ -73,6 +73,38 @@ def test_account_has_the_views_of_the_contract():
         honest = {"readers": 16, "everybody": 1}.get(view["who"], 16 - view["colluders"])
         assert 1 / sqrt(honest) <= view["mu"]["upper"] <= 1 / sqrt(honest) * (1 + 1e-9)
         assert view["mu"]["lower"] <= view["mu"]["upper"]
+
+
+def test_without_a_config_it_is_said_what_is_supposed_of_the_run(tmp_path):
+    """Every smaller number rests on it, in print and in JSON."""
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("client,records\na,100\nb,200\n")
+    added = "all add one sgd step from the global model"
+    several = ("plan", "--sizes", str(sizes), "--batch", "full", "--rounds", "25", "--target-mu", "1", "--masks")
+    for words, supposed in (
+        ((*ACCOUNT, "--clients", "16", "--masks"), f"; {added}, by this plan"),
+        ((*PLAN, "--clients", "16", "--masks", "--target-mu", "1"), f"; {added}, by this plan"),
+        (several, f"; {added}, at one learning rate"),
+    ):
+        views = answered(*words)["views"]
+        assert {view["assumes"].endswith(supposed) for view in views if view["who"] != "everybody"} == {True}
+        assert [supposed in view["assumes"] for view in views if view["who"] == "everybody"] == [False]
+        assert told(*words).count(supposed) == len(views) - 1
+
+
+def test_a_line_of_a_view_says_what_holds_if_others_choose_who_takes_part():
+    steps = NoisySteps(noise_multiplier=10.0, records=100, batch="full", local_steps=1)
+    plan = PrivacyPlan(mechanism=steps, rounds=25, participation=0.5)
+    views = Guarantees(1e-5, 16).views(Crowd.alike(16, masks=True), [plan])
+    lines = in_views(replace(Statement.of(plan), views=views).as_json())
+    numbers = " ".join(lines)
+    smaller = [view for view in views if view.who != "everybody"]
+    for view in smaller:
+        assert view.worst_case.epsilon.upper > view.honest.epsilon.upper
+        assert f"(ε ≤ {up(view.worst_case.epsilon.upper)} if others choose who takes part)" in numbers
+    always = replace(plan, participation=1.0)
+    views = Guarantees(1e-5, 16).views(Crowd.alike(16, masks=True), [always])
+    assert "if others choose" not in " ".join(in_views(replace(Statement.of(always), views=views).as_json()))
 
 
 def test_without_masks_the_server_is_everybody():

@@ -27,7 +27,7 @@ from .data import Description
 from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
-from .local.sums import Sums, sums_of, why_not
+from .local.sums import Sums, sums_of, why_never, why_not
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
@@ -121,8 +121,6 @@ def jobs_of(
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
     check_sums(config, rule, jobs, of or len(jobs))
-    if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
-        raise _unlike(federation)
     try:
         jobs = with_coalition(config, rule, jobs, of)
     except CannotMeet as reason:
@@ -130,8 +128,15 @@ def jobs_of(
         remedy = "plan fewer rounds, or allow fewer colluders"
         raise BadValue(coalitions.MU, mu, f"cannot be met: {reason}", remedy) from None
     if of is None:
-        sums_of_run(config, rule, jobs)  # refuses a grid that is too coarse
+        check_planned(config, rule, jobs, federation)
     return jobs
+
+
+def check_planned(config: Config, rule: Rule, jobs: Sequence[Job], federation: Description) -> None:
+    """Refuse what shows once all noise is known: holders of one unit whose plans differ, and masks without a grid."""
+    if federation.copies > 1 and len({job.plan.accounted for job in jobs if job.plan}) > 1:
+        raise _unlike(federation)
+    sums_of_run(config, rule, jobs)
 
 
 def _largest(margin: Margin, sizes: list[int]) -> Margin:
@@ -351,10 +356,18 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
 
 
 def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
-    """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
+    """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do.
+
+    Where there is no grid for all of them, masks are refused (`sums_of`), and a run without masks is not summed.
+    """
+    return _never_summed(config, rule, jobs) or ("" if config.privacy.masks else why_not(rule, jobs))
+
+
+def _never_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
+    """The same, whatever the noise, which may still have to be found."""
     if config.rule.delivery == "push":
         return 'delivery = "push" sends clients models of earlier rounds'
-    return why_not(rule, jobs)
+    return why_never(rule, jobs)
 
 
 def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
@@ -368,7 +381,7 @@ def sums_of_run(config: Config, rule: Rule, jobs: Sequence[Job]) -> Sums | None:
 def check_sums(config: Config, rule: Rule, jobs: Sequence[Job], clients: int) -> None:
     """Refuse masks, and numbers about sums of so many clients, where they would protect nothing or could not work."""
     privacy = config.privacy
-    why = not_summed(config, rule, jobs)
+    why = _never_summed(config, rule, jobs)
     _check_masks(config, why)
     if not privacy.masks and privacy.attempts:
         broken = "is about masked sums: without masks a sum without the lost client is of use"
@@ -438,7 +451,7 @@ def with_coalition(config: Config, rule: Rule, jobs: list[Job], of: int | None =
         return jobs  # whether its noise is enough is judged with all clients
     total = of or len(members)
     least = least_clients_of(config, total)
-    crowd = Crowd.alike(total, least, config.privacy.masks, not_summed(config, rule, jobs))
+    crowd = Crowd.alike(total, least, config.privacy.masks, _never_summed(config, rule, jobs))
     plans = coalitions.meeting(members, Target("mu", asked.mu, config.privacy.delta), asked.colluders, crowd)
     return [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
 

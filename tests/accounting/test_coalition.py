@@ -86,6 +86,13 @@ def test_output_perturbation_and_copies():
     assert 2 * exact <= shared[0].mechanism.noise_multiplier <= 2 * exact * 1.001
 
 
+def test_holders_of_one_record_that_move_the_sum_unlike_are_refused():
+    """Equal noise in the sum, and one client of ten times the sensitivity: the others' numbers know nothing of it."""
+    clients = [(f"c{n}", 1.0, 0.1, plan(n, copies=2)) for n in (100, 100, 1000, 1000)]
+    with pytest.raises(BadValue, match="they do not count alike in the sum"):
+        meeting(members_of(clients), Target("mu", 0.5), 0, Crowd.alike(4, masks=True))
+
+
 def test_one_client_may_stand_for_all():
     found = meeting(alike(plan(), clients=1), Target("mu", 0.1), 5, MASKED)
     exact = 2 * sqrt(ROUNDS) / (0.1 * sqrt(5))

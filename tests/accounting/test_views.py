@@ -179,6 +179,8 @@ NONE = [
     (plan(batch=10, copies=2), CROWD, "a batch is drawn at random"),
     (plan(participation=0.5, copies=2), CROWD, "tosses its own coin"),
     (plan(copies=2), replace(CROWD, spreads=(1.0,) * 9 + (1.5,)), "do not count alike"),
+    (plan(copies=2), replace(CROWD, units=(1.0,) * 9 + (1.5,)), "they do not count alike"),
+    (plan(copies=2), replace(CROWD, units=()), "and they do not count alike"),
 ]
 
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import hashlib
 import hmac
+import os
 import pickle
 import random
 import time
@@ -556,3 +557,51 @@ class HostileServer(RuleBasedStateMachine):
 
 HostileServer.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestHostileServer = HostileServer.TestCase
+
+
+# ---------------------------------------------------------------------- one Peer, one process, one meeting
+
+
+def _refused_as_forked(use):
+    try:
+        use()
+    except TypeError as error:
+        return "forked process" in str(error)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_copy_refuses_everything():
+    """It has the roots and the counters of its parent, and would answer a slot again with other values."""
+    peers = circle("ab")
+    new = Peer("a", identity := new_identity(), b"run", {"a": public_identity(identity), "b": bytes(32)}, 2)
+    asked = slot("ab")
+    uses = [lambda: peers["a"].masked(asked, some(3)), lambda: peers["a"].answered(asked), lambda: new.meet([])]
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(sum(_refused_as_forked(use) for use in uses))
+        finally:
+            os._exit(100)  # the child ends here, whatever happens
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(uses)
+    assert peers["a"].masked(asked, some(3)) == peers["a"].answered(asked)
+
+
+def test_two_meetings_at_once_are_one_after_the_other():
+    """The second would put other roots in place of the first."""
+    peers = circle("ab", meeting="b")
+    begun = Event()
+
+    def introductions():
+        begun.set()
+        time.sleep(0.3)
+        yield peers["b"].introduction
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(peers["a"].meet, introductions())
+        assert begun.wait(5)
+        second = threads.submit(peers["a"].meet, [])
+        with pytest.raises(BadValue, match="once in a run"):
+            second.result(5)
+        first.result(5)
+    assert list(peers["a"]._roots) == ["b"]

@@ -83,6 +83,14 @@ def test_nothing_of_the_sum_is_left_in_the_last_bits(draws):
         assert abs(float(share.double().mean()) - expected) < 6.5 * np.sqrt(expected * (1 - expected) / many)
 
 
+@pytest.mark.parametrize("cells", [2.0**20, 2.0**25])
+def test_low_bits_of_integers_are_noised_however_many_cells_the_noise_has(cells):
+    total = torch.arange(2**20, dtype=torch.float64).mul(7919).remainder(10**6)
+    sent = noise.integers(total, cells / 4, 1.0, 0.25, SeededDraws(4), KEY).value
+    low = (sent - 4 * total.long()).remainder(16)
+    assert stats.chisquare(torch.bincount(low, minlength=16).numpy()).pvalue > 1e-6
+
+
 class Ends:
     """The smallest, the middle and the largest uniforms there are."""
 

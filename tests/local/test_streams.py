@@ -7,7 +7,7 @@ from scipy import stats
 
 from prifedsync.local import SeededDraws, SystemDraws
 from prifedsync.local.device import streams
-from prifedsync.local.noise import DeviceNoise, add_normals
+from prifedsync.local.noise import DeviceNoise, add_normals, add_normals_in_cells
 
 from . import expanded
 
@@ -105,6 +105,22 @@ def test_the_law_is_normal_to_its_tails(device):
         assert abs(seen - expected) < 6 * (expected / count) ** 0.5 + 1e-3 / count
     few = z[:: max(1, count // 10**5)].cpu().numpy()
     assert stats.kstest(few, "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cells", [2.0**20, 2.0**25])
+def test_low_bits_of_a_sum_are_noised_however_many_cells_the_noise_has(cells, device):
+    """Noise added to itself in single precision is even beyond 2^24, and the last bit of the sum would be released."""
+    many = 2**20
+    on = {"device": device}
+    ones = torch.ones(1, dtype=torch.float64, **on)
+    made = torch.zeros(1, 1, dtype=torch.int32, **on)
+    step = torch.zeros(1, dtype=torch.int32, **on)
+    planned = DeviceNoise(keys_of("a", device=device), step, ones * cells, ones, ones, made)
+    total = torch.arange(many, dtype=torch.float64, **on).mul(7919).remainder(10**6)
+    low = (add_normals_in_cells([total.unsqueeze(0)], planned, ones)[0] - total.long()).remainder(16)
+    seen = torch.bincount(low, minlength=16).cpu().numpy()
+    assert stats.chisquare(seen).pvalue > 1e-6
 
 
 def test_radii_reach_beyond_eight_and_down_to_nothing():

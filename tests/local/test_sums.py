@@ -56,12 +56,19 @@ def test_clients_weighed_by_their_records_all_have_factor_one():
 
 
 @given(st.lists(st.tuples(st.floats(0.05, 1e3), st.floats(1e-3, 1e3), st.integers(1, 10**4)), min_size=1, max_size=6))
-def test_the_least_noise_is_between_256_and_512_cells(clients):
+def test_the_least_noise_is_between_256_and_512_cells_unless_the_largest_would_be_beyond_2_20(clients):
     jobs = [noisy(str(i), n, noise=noise, weight=weight) for i, (noise, weight, n) in enumerate(clients)]
+    if why_not(FedAvg(), jobs):
+        with pytest.raises(BadValue, match="differ less"):
+            sums_of(jobs)
+        return
     sums = sums_of(jobs)
-    least = min(Fraction(sums.factors[job.client]) * Fraction(job.noisy.noise_scale) for job in jobs)
-    assert least / Fraction(sums.grid) * Fraction(1 + 1e-12) >= 256
-    assert least / Fraction(sums.grid) < 512 * Fraction(1 + 1e-12)
+    noises = [Fraction(sums.factors[job.client]) * Fraction(job.noisy.noise_scale) / Fraction(sums.grid) for job in jobs]
+    slack = Fraction(1 + 1e-12)
+    assert max(noises) <= 2**20 * slack
+    assert min(noises) * slack >= 8
+    assert min(noises) < 512 * slack
+    assert min(noises) * slack >= 256 or max(noises) * slack >= 2**19  # no coarser than it must be
 
 
 def test_a_masked_sum_fits_32_bits_on_a_coarser_grid():
@@ -83,11 +90,22 @@ def test_a_grid_with_less_than_eight_cells_of_noise_is_refused():
     assert sums_of(jobs).grid == 6.0 / 1.5 / 256
 
 
-def test_clients_too_unlike_for_one_sum_are_refused():
-    """Their integers would not be exact in double precision."""
-    assert sums_of([noisy("a", clip=1.0), noisy("b", clip=1e9)]).grid == 2.0 ** (1 - 8)
+@pytest.mark.parametrize(("ratio", "cell"), [(2**11, 8), (2**12, 7), (2**16, 3), (2**17, None)])
+def test_the_grid_is_coarser_for_the_loudest_client_and_never_too_coarse_for_the_quietest(ratio, cell):
+    """Noise 3 and 3·ratio: on a grid of 2·2^−8 the quietest has 384 steps, and the loudest may have 2^20."""
+    jobs = [noisy("quiet", clip=1.5), noisy("loud", clip=1.5 * ratio), noisy("between", clip=4.5)]
+    if cell:
+        sums = sums_of(jobs)
+        assert sums.grid == 2.0 ** (1 - cell)
+        assert 3.0 * ratio / sums.grid <= 2**20
+        assert (why_not(FedAvg(), jobs), sums_of(jobs, masked=True).grid) == ("", sums.grid)
+        return
+    assert "the noise of client quiet would be 6 steps, and must be 8" in why_not(FedAvg(), jobs)
+    assert "client loud has 1.3e+05 times that noise" in why_not(FedAvg(), jobs)
+    with pytest.raises(BadValue, match=r"client quiet .* client loud .*train without masks"):
+        sums_of(jobs, masked=True)
     with pytest.raises(BadValue, match="differ less"):
-        sums_of([noisy("a", clip=0.01), noisy("b", clip=1e12)])
+        sums_of(jobs)
 
 
 def test_clients_whose_steps_differ_are_not_added_up():

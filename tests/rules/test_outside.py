@@ -235,6 +235,8 @@ ODD = {
     "no name": (made(name=""), "has the name '', which is empty or belongs to another rule"),
     "a name that is taken": (made(name="fedprox"), "has the name 'fedprox', which is empty or belongs to another rule"),
     "a count of its own": (made(noisy_gradients=lambda self, steps: 0), "overrides noisy_gradients"),
+    "a claim of its own": (made(needs_sum_alone=True), "overrides needs_sum_alone"),
+    "a computed claim": (made(needs_sum_alone=property(lambda self: True)), "overrides needs_sum_alone"),
     "an unknown number": (made(numbers=("mixng",)), "lists 'mixng' in numbers; the numbers are mixing, strength"),
     "a shared name": (made(__annotations__={"mixing": float}, mixing=0.5), "declares the field mixing, which every rule"),
     "no default": (made(__annotations__={"by": float}), "declares the field by without a default"),

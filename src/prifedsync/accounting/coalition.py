@@ -67,7 +67,8 @@ def members_of(
 def crowd_of(members: Sequence[Member], least: int, masks: bool, not_summed: str = "") -> Crowd:
     """What hides each member of a sum from others."""
     spreads = tuple(member.spread for member in members)
-    return Crowd(spreads=spreads, least=least, masks=masks, not_summed=not_summed)
+    units = tuple(member.unit for member in members)
+    return Crowd(spreads=spreads, units=units, least=least, masks=masks, not_summed=not_summed)
 
 
 def meeting(members: Sequence[Member], target: Target, colluders: int, crowd: Crowd) -> tuple[PrivacyPlan, ...]:
@@ -106,10 +107,8 @@ def _raised(member: Member, spread: float) -> PrivacyPlan:
 
 def _check(members: Sequence[Member], target: Target, colluders: int, crowd: Crowd) -> None:
     """Every client's certified number is computed, and must not exceed the target."""
-    spreads = [member.spread for member in members]
-    if len(spreads) == 1:
-        spreads *= crowd.size
-    crowd = replace(crowd, spreads=tuple(spreads))
+    everybody = list(members) * (crowd.size if len(members) == 1 else 1)
+    crowd = crowd_of(everybody, crowd.least, crowd.masks, crowd.not_summed)
     checked: set[PrivacyPlan] = set()
     for place, member in enumerate(members):
         seen = crowd.server(colluders, place).seen(member.plan)

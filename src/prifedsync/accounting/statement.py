@@ -204,8 +204,7 @@ def in_one_line(stated: Mapping[str, Any], simulation: bool) -> str:
     epsilon = stated["epsilon"]["upper"]
     others_choose = stated["worst_case_participation"]["epsilon"]["upper"]
     text = f"ε ≤ {loss_up(epsilon)} at δ = {stated['delta']:g}, μ ≤ {loss_up(stated['mu']['upper'])} for α in 1e-5 … 1−1e-5"
-    if others_choose != epsilon:
-        text += f" (ε ≤ {loss_up(others_choose)} if others choose who takes part)"
+    text += _if_chosen(epsilon, others_choose)
     text += f", adjacency: {ADJACENCY[Neighbours(stated['neighbours'])].format(stated.get('unit', RECORD))}"
     return f"{text} (a simulation)" if simulation else text
 
@@ -215,13 +214,20 @@ def in_views(stated: Mapping[str, Any]) -> list[str]:
     lines = []
     for view in stated.get("views", ()):
         if view["claim"] and view["mu"] != stated["mu"]:  # where it is no smaller, it is said already
-            numbers = f"ε ≤ {loss_up(view['epsilon']['upper'])}, μ ≤ {loss_up(view['mu']['upper'])}"
+            epsilon = view["epsilon"]["upper"]
+            numbers = f"ε ≤ {loss_up(epsilon)}, μ ≤ {loss_up(view['mu']['upper'])}"
+            numbers += _if_chosen(epsilon, view.get("worst_case_participation", view)["epsilon"]["upper"])
             simulated = ", a simulation" if "simulation" in view else ""
             who = {"clients": "{} clients", "server": "server and {} clients"}.get(view["who"], view["who"])
             lines += textwrap.wrap(
                 f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}", REPR_WIDTH
             )
     return lines
+
+
+def _if_chosen(epsilon: float | None, others_choose: float | None) -> str:
+    """What ε is where clients do not toss their own coins, if that is another number."""
+    return "" if others_choose == epsilon else f" (ε ≤ {loss_up(others_choose)} if others choose who takes part)"
 
 
 def loss_up(value: float | None) -> str:

@@ -55,7 +55,7 @@ class NoClaim:
 class View:
     """Who looks at the releases of one client, what that assumes, and how many times its own noise hides it from them.
 
-    alike    whether all clients have the same noise in the sum.
+    alike    whether all clients have the same noise and the same sensitivity in the sum.
     why_not  why nothing smaller is proved than against everybody; "" where it is.
     """
 
@@ -105,6 +105,7 @@ class Crowd:
     """The clients of a run, as far as a sum of theirs hides each. Public numbers only.
 
     spreads     the standard deviation of each client's noise in the sum, in any unit.
+    units       c_k·clip_norm_k, by which one unit of each client's data can move the sum, in any unit; () if not known.
     least       the least number of clients in a sum.
     masks       whether uploads are masked in pairs, so that the server learns only their sum.
     not_summed  why others see more than sums of all clients; "" where they do not.
@@ -114,20 +115,24 @@ class Crowd:
     least: int
     masks: bool = False
     not_summed: str = ""
+    units: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         whole("clients", len(self.spreads), 1)
         for spread in self.spreads:
             number("spread", spread, 0, ends="()")
         whole("least_clients", self.least, 1, self.size, remedy="a sum cannot have more clients than there are")
+        if self.units:
+            whole("units", len(self.units), self.size, self.size, remedy="give one for each client")
 
     @staticmethod
     def alike(clients: int, least: int | None = None, masks: bool = False, not_summed: str = "") -> Crowd:
         """So many clients that count alike in the sum. By default all of them are in every sum."""
         whole("clients", clients, 1)
         return Crowd(
-            spreads=(1.0,) * clients, least=clients if least is None else least, masks=masks, not_summed=not_summed
-        )
+            spreads=(1.0,) * clients, least=clients if least is None else least, masks=masks, not_summed=not_summed,
+            units=(1.0,) * clients,
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -208,4 +213,4 @@ class Crowd:
 
     @cached_property
     def _same(self) -> bool:
-        return min(self.spreads) == max(self.spreads)
+        return len(set(self.spreads)) == 1 and len(set(self.units)) == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..values import NOT_GIVEN, BadValue
+from .planned import ALIKE, ONE_RATE, supposing
 
 if TYPE_CHECKING:
     from ..accounting.coalition import Member
@@ -91,7 +92,8 @@ class Together:
         alike = members * total if len(members) < total else members
         crowd = crowd_of(alike, self._least(total), self.masks)
         plans = [member.plan for member in members]
-        return [each.as_json() for each in Guarantees(self.delta, total).views(crowd, plans, self.colluders)]
+        views = Guarantees(self.delta, total).views(crowd, plans, self.colluders)
+        return [each.as_json() for each in supposing(views, ONE_RATE if self.clients is None else ALIKE)]
 
     def _members(self, answers: Sequence[ClientAnswer]) -> tuple[Member, ...]:
         """The clients of a sum; none where one of them has no plan. Learning rates are taken to be alike."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..values import NOT_GIVEN, BadValue
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from ..accounting.view_numbers import ViewNumbers
 
 TARGETS = ("epsilon", "mu", "advantage")
+ALIKE = "all add one sgd step from the global model, by this plan"
+ONE_RATE = "all add one sgd step from the global model, at one learning rate"
 ONE_TARGET = "give exactly one of --target-epsilon, --target-mu, --target-advantage"
 
 
@@ -51,7 +55,14 @@ def views_of_alike(
         return ()
     from ..record import Guarantees
 
-    return Guarantees(delta, crowd.size).views(crowd, [plan], colluders)
+    return supposing(Guarantees(delta, crowd.size).views(crowd, [plan], colluders), ALIKE)
+
+
+def supposing(views: Sequence[ViewNumbers], supposed: str) -> tuple[ViewNumbers, ...]:
+    """The views with what their sums suppose of a run that no config describes."""
+    return tuple(
+        each if each.who == "everybody" else replace(each, assumes=f"{each.assumes}; {supposed}") for each in views
+    )
 
 
 def crowd_of_alike(

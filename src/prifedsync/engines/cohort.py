@@ -203,8 +203,7 @@ class Cohort(ABC):
         self.attempts += listed[0].attempt > 0
         for client in listed:
             client.commit()
-        if sums.masked:
-            self._bind_to_list(round, listed)
+        self._bind_to_list(round, listed)
         sent = self.messages(round, listed, sums)
         for group in self.groups(listed):
             before = [client.queries for client in group]
@@ -216,7 +215,8 @@ class Cohort(ABC):
         return sent
 
     def _bind_to_list(self, round: int, listed: Sequence[Client]) -> None:
-        """Draws depend on who is in a sum. The same noise in sums over two lists would show the difference of the sums."""
+        """Draws depend on who is in a sum, masked or not. The same noise in sums over two lists, of a run and of a copy of
+        it, would show the difference of the sums."""
         names = digests.of([f"attempt {listed[0].attempt}", *sorted(client.name for client in listed)])
         for client in listed:
             client.receive(names, round)

@@ -19,10 +19,10 @@ are told different lists or plans, their streams do not cancel: that costs the s
 There is no way to ask for a stream or a root. A server that could have the masks of "somebody who dropped out" would say so
 of whoever it likes, and read the message that it has. A client that is lost costs an attempt.
 
-A `Peer` lives in memory and cannot be copied or saved: two of them would answer one slot with two messages. If a client is
-restarted, all clients need new ones, under the name of a new run. **A new run must not use noise again**: a server that can
-make clients restart would ask for the same round with another list. So draws are bound to the slot with its list, or the
-rounds of the new run begin after the last slot of the old one.
+A `Peer` lives in memory, and cannot be copied, saved or used in a forked process: two of them would answer one slot with
+two messages. If a client is restarted, all clients need new ones, under the name of a new run. **A new run must not use
+noise again**: a server that can make clients restart would ask for the same round with another list. So draws are bound to
+the slot with its list, or the rounds of the new run begin after the last slot of the old one.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Peer:
         self._round = 0  # of the roots
         self._answered: Answered | None = None
         self._lock = Lock()  # two answers to one slot must not be made side by side
+        self._process = os.getpid()  # nor in a forked process, which has a copy of all this
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Peer cannot be copied: the copy would answer a slot a second time")
@@ -97,23 +98,26 @@ class Peer:
 
         Only who is met can be in a list. One's own introduction is passed over.
         """
-        if self._secret is None:
-            raise BadValue("introductions", "a second time", "can be given once in a run", "begin a new run")
-        roots: dict[str, bytes] = {}
-        mine = Named(self.name, self._introduction.key)
-        for each in introductions:
-            if each == self._introduction:
-                continue
-            self._check_introduction(each, roots)
-            roots[each.name] = first_root(agreed(self._secret, each.key), self.run, mine, Named(each.name, each.key))
-        self._roots = roots
-        self._secret = None
+        self._check_process()
+        with self._lock:
+            if self._secret is None:
+                raise BadValue("introductions", "a second time", "can be given once in a run", "begin a new run")
+            roots: dict[str, bytes] = {}
+            mine = Named(self.name, self._introduction.key)
+            for each in introductions:
+                if each == self._introduction:
+                    continue
+                self._check_introduction(each, roots)
+                roots[each.name] = first_root(agreed(self._secret, each.key), self.run, mine, Named(each.name, each.key))
+            self._roots = roots
+            self._secret = None
 
     def answered(self, slot: Slot) -> bytes | None:
         """The stored message of this slot, or None if it may be answered now; refused if it must not be.
 
         Ask before anything is computed or drawn for a slot.
         """
+        self._check_process()
         last = self._answered
         if last is not None and slot == last.slot:
             return last.message
@@ -126,6 +130,7 @@ class Peer:
 
         A slot that was answered gets the stored bytes again, whatever the values.
         """
+        self._check_process()  # before the lock, which a fork may have copied while it was held
         with self._lock:
             stored = self.answered(slot)
             if stored is not None:
@@ -140,6 +145,10 @@ class Peer:
             self._round = slot.round
             self._answered = Answered(slot, words.tobytes())
             return self._answered.message
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise TypeError("a Peer cannot be used in a forked process: the copy would answer a slot a second time")
 
     def _roots_in(self, round: int) -> dict[str, bytes]:
         roots = self._roots

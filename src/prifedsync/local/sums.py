@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..accounting.sums import influences as influences_of
+from ..accounting.sums import influences
 from ..rules import Rule
 from ..values import BadValue
 from .batches import expected_size
@@ -25,6 +25,7 @@ from .optimisers.schedule import CONSTANT, Schedule
 from .words import LEAST_STEPS
 
 CELL_BITS = 8  # s = noise ÷ grid of the least noisy client is in [2^8, 2^9)
+MOST_BITS = 20  # s of the noisiest client is at most 2^20: noise must be dense at the scale of a cell
 WORD_BITS = 32  # masked sums are taken modulo 2^32
 EXACT_BITS = 53  # other sums are exact in double precision
 TAILS = 64.0  # standard deviations beyond which no noise is
@@ -51,6 +52,11 @@ class Sums:
 
 def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
     """Why the vectors of these clients cannot enter the global model through their sum alone; "" if they can."""
+    return why_never(rule, jobs) or _why_no_grid(jobs, _factors(jobs), masked=False)
+
+
+def why_never(rule: Rule, jobs: Sequence[Job]) -> str:
+    """The same, whatever noise is planned for them: it may still have to be found."""
     if any(job.plan is None for job in jobs):
         return "nothing is noised"
     if not rule.needs_sum_alone:
@@ -72,13 +78,12 @@ def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
 def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:
     """The numbers of these jobs, each of which releases one noised vector a round."""
     gradients = jobs[0].noisy is not None
-    influences = influences_of(
-        [job.weight for job in jobs],
-        [job.optimiser.learning_rate for job in jobs] if gradients else None,
-        [expected_size(job.steps) for job in jobs] if gradients else None,
-    )
-    largest = max(influences)
-    factors = {job.client: own / largest for job, own in zip(jobs, influences, strict=True)}
+    factors = _factors(jobs)
+    why = _why_no_grid(jobs, factors, masked)
+    if why:
+        remedy = "add noise, or train without masks" if masked else "let clients' clip norms and weights differ less"
+        raise BadValue("the grid of messages", _grid(jobs, factors, masked), f"is too coarse: {why}", remedy)
+    largest = max(_influences(jobs))
     return Sums(
         grid=_grid(jobs, factors, masked),
         factors=factors,
@@ -91,19 +96,53 @@ def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, lea
     )
 
 
+def _influences(jobs: Sequence[Job]) -> tuple[float, ...]:
+    """φ_k of each."""
+    gradients = jobs[0].noisy is not None
+    return influences(
+        [job.weight for job in jobs],
+        [job.optimiser.learning_rate for job in jobs] if gradients else None,
+        [expected_size(job.steps) for job in jobs] if gradients else None,
+    )
+
+
+def _factors(jobs: Sequence[Job]) -> dict[str, float]:
+    """c_k by the client's name."""
+    shares = _influences(jobs)
+    largest = max(shares)
+    return {job.client: own / largest for job, own in zip(jobs, shares, strict=True)}
+
+
 def _grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> float:
-    """As fine as s in [2^8, 2^9) for the least noisy client; coarser where the sum would not fit into its bits."""
-    noise = min(factors[job.client] * _noise(job) for job in jobs)
-    fine = 2.0 ** (math.floor(math.log2(noise)) - CELL_BITS)
+    """As fine as s in [2^8, 2^9) for the least noisy client; coarser where the sum would not fit into its bits, or where
+    the noisiest client would have more than 2^20 steps of noise."""
+    noises = [factors[job.client] * _noise(job) for job in jobs]
+    fine = 2.0 ** (math.floor(math.log2(min(noises))) - CELL_BITS)
+    dense = 2.0 ** (math.frexp(max(noises))[1] - MOST_BITS)  # frexp: noise < 2^exponent, without a logarithm's rounding
     bits = WORD_BITS if masked else EXACT_BITS
-    largest = math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs) + len(jobs) * fine
-    grid = max(fine, 2.0 ** math.ceil(math.log2(largest) - (bits - 1)))
-    if noise / grid < LEAST_STEPS:
-        rule = f"is too coarse: one client's noise would be {noise / grid:.2g} steps of it, and must be {LEAST_STEPS}; "
-        rule += f"a sum of all clients may be {largest / noise:.2g} times as large as that noise, and has {bits} bits"
-        remedy = "add noise, or train without masks" if masked else "let clients' clip norms and weights differ less"
-        raise BadValue("the grid of messages", grid, rule, remedy)
-    return grid
+    largest = _largest_sum(jobs, factors) + len(jobs) * fine
+    return max(fine, dense, 2.0 ** math.ceil(math.log2(largest) - (bits - 1)))
+
+
+def _why_no_grid(jobs: Sequence[Job], factors: Mapping[str, float], masked: bool) -> str:
+    """Why no grid is fine enough for the least noisy client and coarse enough for all others; "" if one is."""
+    noises = {job.client: factors[job.client] * _noise(job) for job in jobs}
+    quietest = min(noises, key=noises.__getitem__)
+    loudest = max(noises, key=noises.__getitem__)
+    steps = noises[quietest] / _grid(jobs, factors, masked)
+    if steps >= LEAST_STEPS:
+        return ""
+    bits = WORD_BITS if masked else EXACT_BITS
+    largest = _largest_sum(jobs, factors) / noises[quietest]
+    return (
+        f"on a grid for all clients the noise of client {quietest} would be {steps:.2g} steps, and must be {LEAST_STEPS}; "
+        f"in a sum client {loudest} has {noises[loudest] / noises[quietest]:.2g} times that noise (at most 2^{MOST_BITS} "
+        f"steps), and all clients may add up to {largest:.2g} times it (in {bits} bits)"
+    )
+
+
+def _largest_sum(jobs: Sequence[Job], factors: Mapping[str, float]) -> float:
+    return math.fsum(factors[job.client] * (_bound(job) + TAILS * _noise(job)) for job in jobs)
 
 
 def _noise(job: Job) -> float:

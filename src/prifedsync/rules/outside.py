@@ -29,6 +29,9 @@ def checked_class(kind: Any, field: str, shown: object, taken: Collection[str]) 
     if kind.noisy_gradients is not Rule.noisy_gradients:
         rule = "overrides noisy_gradients, which the accounting must derive from the steps that are taken"
         raise BadValue(field, shown, rule, "override upload_steps and publishes instead")
+    if kind.needs_sum_alone is not Rule.needs_sum_alone:
+        rule = "overrides needs_sum_alone, which is derived from what the rule does: smaller numbers are claimed by it"
+        raise BadValue(field, shown, rule, "remove it; override helper, start, finish, merge or steps instead")
     unknown = [name for name in kind.numbers if name not in NUMBERS]
     if unknown:
         raise BadValue(field, shown, f"lists {unknown[0]!r} in numbers", f"the numbers are {', '.join(NUMBERS)}")

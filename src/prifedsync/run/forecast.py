@@ -16,7 +16,7 @@ from ..data import Description, Task
 from ..events import Watch, Working
 from ..limits import LEAST_NOISE
 from ..local import Job, clip_margin
-from ..planning import UNCALIBRATED, Margin, contributions_of, jobs_of, rule_of, target_of, with_coalition
+from ..planning import UNCALIBRATED, Margin, check_planned, contributions_of, jobs_of, rule_of, target_of, with_coalition
 from ..record import Guarantees
 from ..rules import Rule
 from ..values import BadValue
@@ -56,7 +56,7 @@ class Forecast:
 
 def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
     """Plan every client of the config's data. Nothing is trained, and no random number is drawn."""
-    config, rule, jobs = _uncalibrated(config, watch)
+    config, rule, description, jobs = _uncalibrated(config, watch)
     if not all(job.plan for job in jobs):
         remedy = "set a mechanism that adds noise, and a rule that sends or publishes something"
         raise BadValue("privacy.mechanism", config.privacy.mechanism, "leaves no guarantee to state", remedy)
@@ -67,6 +67,8 @@ def forecast(config: Config, watch: Watch = lambda event: None) -> Forecast:
         except CannotMeet as reason:
             broken = f"the target against a coalition cannot be met in {config.rounds} rounds: {reason}"
             planned, reasons = [], {job.client: broken for job in jobs}
+    if not reasons:
+        check_planned(config, rule, planned, description)
     guarantees = Guarantees(config.privacy.delta, len(jobs))
     solved = {job.client: job.plan for job in planned if job.plan}
     answers = []
@@ -105,7 +107,7 @@ def _records(job: Job) -> int | None:
     return job.plan.mechanism.records
 
 
-def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, Rule, list[Job]]:
+def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, Rule, Description, list[Job]]:
     """The config with numbers where it says "auto", and jobs whose noise is still to be found where there is a target.
 
     Numbers of records come from the data. Where it is not here, they come from [clients]."""
@@ -113,11 +115,12 @@ def _uncalibrated(config: Config, watch: Watch) -> tuple[Config, Rule, list[Job]
     missing = config.data.path != "" and not Path(config.data.path).exists()
     if missing and sizes and len(sizes) == len(config.clients):
         rule = rule_of(config)
-        jobs = jobs_of(_loud(_with_stand_ins(config)), _described(config, sizes), _any_margin(config), rule=rule)
-        return config, rule, jobs
+        described = _described(config, sizes)
+        jobs = jobs_of(_loud(_with_stand_ins(config)), described, _any_margin(config), rule=rule)
+        return config, rule, described, jobs
     found = inspected(config, watch=watch)
     jobs = jobs_of(_loud(found.config), found.description, found.net.margin_for, rule=found.rule)
-    return found.config, found.rule, jobs
+    return found.config, found.rule, found.description, jobs
 
 
 def _described(config: Config, sizes: dict[str, int]) -> Description:

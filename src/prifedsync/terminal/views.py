@@ -14,7 +14,7 @@ from ..accounting.statement import loss_up
 from .lines import say, screen, show, table_of
 
 TITLE = "Who learns how much about one {}"
-WIDE = 200  # columns where there is no terminal: a line is then found whole, with what it assumes
+WIDE = 220  # columns where there is no terminal: a line is then found whole, with what it assumes
 CHOSEN = "worst_case_participation"
 View = Mapping[str, Any]  # a line of `"views"`, as `--json` prints it
 

@@ -174,7 +174,8 @@ def _noised(high, low, total, cells, grid, per_grid, share, weights):
     size = (tl.abs(total) + magic) - magic  # not of a negative number: beyond 2^22 that would leave halves
     whole = tl.where(total < 0, -size, size)
     fraction += (total - whole).to(tl.float32)
-    whole += (noise_whole + ((fraction + 12582912.0) - 12582912.0)).to(total.dtype)
+    # each part is widened before they are added: a sum of singles beyond 2^24 would lose its low bits, and show the total's
+    whole += noise_whole.to(total.dtype) + ((fraction + 12582912.0) - 12582912.0).to(total.dtype)
     return (whole * grid.to(total.dtype)).to(weights.dtype.element_ty) * share
 
 
