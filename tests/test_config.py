@@ -291,8 +291,9 @@ def test_half_a_coalition_says_which_field_is_missing():
         "privacy.target.coalition.colluders is missing: a target against a coalition needs both mu and colluders; "
         "give it, or remove privacy.target.coalition.mu"
     )
-    assert "target.coalition may stand alone or beside" in said("digits-paper", ["privacy.target.mu=1"] + COALITION[:1] + [
-        "privacy.noise_multiplier=1"])  # fmt: skip
+    twice = said("digits-paper", ["privacy.noise_multiplier=1", *COALITION])
+    assert "by noise_multiplier and target.coalition; give exactly one of" in twice
+    assert twice.endswith("target.coalition may stand alone or beside one of these targets")
 
 
 def test_no_mechanism_has_no_noise_and_no_target():

@@ -61,7 +61,7 @@ def _check_coalition(config: Config) -> None:
     missing = [name for name, value in fields.items() if value is None]
     if len(missing) == 1:
         (given,) = set(fields) - set(missing)
-        rule = f"is missing: a target against a coalition needs both mu and colluders"
+        rule = "is missing: a target against a coalition needs both mu and colluders"
         raise BadValue(
             f"privacy.{COALITION}.{missing[0]}", NOT_GIVEN, rule, f"give it, or remove privacy.{COALITION}.{given}"
         )
