@@ -27,7 +27,7 @@ from .data import Description
 from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
-from .local.sums import Sums, sums_of, why_not
+from .local.sums import PUSHED, Sums, remedy_for, sums_of, why_not
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
@@ -353,7 +353,7 @@ def _check_strength(rule: Rule, optimiser: Optimiser, strength: float, steps: in
 def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
     """Why clients' vectors do not enter this run's global model through their sum alone; "" where they do."""
     if config.rule.delivery == "push":
-        return 'delivery = "push" sends clients models of earlier rounds'
+        return PUSHED
     return why_not(rule, jobs)
 
 
@@ -385,9 +385,7 @@ def _check_masks(config: Config, why: str) -> None:
     if not privacy.masks:
         return
     if why:
-        remedy = 'use local.local_steps = 1 or mechanism = "output-gaussian", a rule whose server needs the sum alone '
-        remedy += '(`prifedsync rules`), local.optimiser = "sgd" with [server] optimiser in its place, delivery = "pull"'
-        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy)
+        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy_for(why))
     if config.participation < 1 and privacy.least_clients is None:
         broken = "must be set with masks and participation < 1: how many clients take part is left to their coins"
         raise BadValue("privacy.least_clients", NOT_GIVEN, broken, "give the least number of clients in a sum")

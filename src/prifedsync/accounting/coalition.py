@@ -135,7 +135,8 @@ def _check(members: Sequence[Member], target: Target, colluders: int, crowd: Cro
     for place, member in enumerate(members):
         seen = crowd.server(colluders, place).seen(member.plan)
         if isinstance(seen, NoClaim):
-            raise BadValue(MU, target.value, f"cannot be met, because nothing can be claimed: {seen.why}")
+            rule = f"cannot be met, because nothing can be claimed: {seen.why}"
+            raise BadValue(MU, target.value, rule, "remove the cause, or the target against a coalition")
         if seen.accounted in checked:
             continue
         checked.add(seen.accounted)

@@ -27,10 +27,7 @@ Who = Literal["readers", "clients", "server", "everybody"]
 Asked: TypeAlias = tuple[Who, int]  # who looks, and how many clients collude
 ROUNDING = 1e-12  # a gain is smaller by this factor than computed, which is more than rounding can add
 
-ONE_BY_ONE = (
-    "a round has {} noisy steps, and only their last result is in the sum; there is a claim with one noisy step a round "
-    "(local_steps = 1)"
-)
+ONE_BY_ONE = "a round has several noisy steps, and only their last result is in the sum (local_steps = 1 has a claim)"
 LAPLACE = "the noise is Laplace noise, and only Gaussian noises add up to Gaussian noise"
 NO_MASKS = "masks are off, so the server sees every single upload (privacy.masks = true)"
 FEW = (
@@ -70,7 +67,7 @@ class View:
         """The plan whose guarantee against everybody is that of `plan` against this view."""
         if self.who == "everybody":
             return plan
-        why = _not_one_gaussian(plan) or self.why_not or self._not_together(plan)
+        why = self.why_not or _not_one_gaussian(plan) or self._not_together(plan)
         if why:
             return NoClaim(why)
         if plan.copies > 1 and self.gain**2 <= plan.copies:
@@ -96,7 +93,7 @@ def _not_one_gaussian(plan: PrivacyPlan) -> str:
     """Why a round of this plan is not one Gaussian release; "" if it is."""
     mechanism = plan.mechanism
     if mechanism.queries_per_round > 1:
-        return ONE_BY_ONE.format(mechanism.queries_per_round)
+        return ONE_BY_ONE
     return "" if mechanism.noise == "gaussian" else LAPLACE
 
 
