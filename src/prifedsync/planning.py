@@ -21,7 +21,7 @@ from .accounting import (
 from .accounting import coalition as coalitions
 from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
-from .accounting.sums import least_clients
+from .accounting.sums import check_masked, least_clients
 from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
 from .limits import LEAST_NOISE, RECORD
@@ -32,7 +32,7 @@ from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
 from .rules.outside import check_takes_weights, checked_class, made
-from .values import NOT_GIVEN, BadValue, whole
+from .values import NOT_GIVEN, BadValue, counted, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 GIVEN_RULE = "python:rule"  # the config's rule where it was given from Python
@@ -395,13 +395,12 @@ def _check_least(config: Config, clients: int) -> None:
     privacy = config.privacy
     asked = privacy.least_clients
     if asked is not None and asked > clients:
-        raise BadValue("privacy.least_clients", asked, f"is more than all {clients} clients", "give a smaller number")
+        raise BadValue(
+            "privacy.least_clients", asked, f"is more than all {counted(clients, 'client')}", "give a smaller number"
+        )
     least = least_clients_of(config, clients)
-    if privacy.masks and least < 2:
-        broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
-        if asked is None:
-            raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
-        raise BadValue("privacy.least_clients", least, broken, "give at least 2")
+    if privacy.masks:
+        check_masked(least, asked, privacy.attempts, "privacy.")
 
 
 def least_clients_of(config: Config, clients: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from ..limits import LEAST_NOISE
-from ..values import BadValue, whole
+from ..values import BadValue, counted, whole
 from .calibrate import FURTHEST_NOISE, CannotMeet, Target
 from .calibrator import Calibrator
 from .plan import PrivacyPlan
@@ -80,7 +80,9 @@ def meeting(members: Sequence[Member], target: Target, colluders: int, crowd: Cr
     """
     honest = crowd.least - whole(COLLUDERS, colluders, 0, crowd.size - 1, remedy="one client is the one that is protected")
     if honest < 1:
-        rule = f"is too many: a sum may have {crowd.least} clients only, and all but one of them may then collude"
+        rule = (
+            f"is too many: a sum may have {counted(crowd.least, 'client')} only, and all but one of them may then collude"
+        )
         raise BadValue(COLLUDERS, colluders, rule, "set fewer colluders, or a larger privacy.least_clients")
     needed = [member.unit * noise for member, noise in zip(members, _alone(members, target, honest), strict=True)]
     raised = tuple(
