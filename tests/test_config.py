@@ -259,6 +259,43 @@ def test_the_later_decision_about_noise_replaces_the_earlier(tmp_path):
     assert both.startswith("[privacy] sets the noise more than once, by noise_multiplier and target.mu; ")
 
 
+COALITION = ["privacy.masks=true", "privacy.target.coalition.mu=0.2", "privacy.target.coalition.colluders=5"]
+
+
+def test_a_coalition_stands_beside_the_target_below_and_replaces_noise(tmp_path):
+    beside = load("digits", COALITION).privacy.target
+    assert (beside.mu, beside.coalition) == (1.0, room.CoalitionConfig(mu=0.2, colluders=5))
+    alone = load("digits-paper", COALITION).privacy
+    assert (alone.noise_multiplier, alone.target) == (None, room.TargetConfig(coalition=beside.coalition))
+    unset = load("digits-paper").changed(**{"privacy.target.coalition.mu": None}).privacy
+    assert (unset.noise_multiplier, unset.target) == (2.0, room.TargetConfig())
+
+
+def test_what_lies_over_two_targets_replaces_what_it_contradicts(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'preset = "digits"\n[privacy]\nmasks = true\ntarget.epsilon = 3\ntarget.coalition = {mu = 0.2, colluders = 5}\n'
+    )
+    both = room.CoalitionConfig(mu=0.2, colluders=5)
+    assert load(file).privacy.target == room.TargetConfig(epsilon=3.0, coalition=both)
+    fewer = room.TargetConfig(epsilon=3.0, coalition=room.CoalitionConfig(mu=0.2, colluders=4))
+    assert load(file, ["privacy.target.coalition.colluders=4"]).privacy.target == fewer
+    assert load(file).changed(**{"privacy.target.coalition.colluders": 4}).privacy.target == fewer
+    assert load(file, ["privacy.target.advantage=0.1"]).privacy.target == room.TargetConfig(advantage=0.1, coalition=both)
+    assert load(file, ["privacy.noise_multiplier=4"]).privacy.target == room.TargetConfig()
+    assert load(file, ["privacy.mechanism=none"]).privacy.target == room.TargetConfig()
+
+
+def test_half_a_coalition_says_which_field_is_missing():
+    assert said("digits", COALITION[:2]) == (
+        "privacy.target.coalition.colluders is missing: a target against a coalition needs both mu and colluders; "
+        "give it, or remove privacy.target.coalition.mu"
+    )
+    twice = said("digits-paper", ["privacy.noise_multiplier=1", *COALITION])
+    assert "by noise_multiplier and target.coalition; give exactly one of" in twice
+    assert twice.endswith("target.coalition may stand alone or beside one of these targets")
+
+
 def test_no_mechanism_has_no_noise_and_no_target():
     assert load(None, ["privacy.mechanism=none"]).privacy.target == room.TargetConfig()
     own = load(None, ["clients.a.noise_multiplier=2"])

@@ -13,6 +13,7 @@ from prifedsync.data import Description, Task
 from prifedsync.engines import Cohort
 from prifedsync.planning import crowd_of, jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
+from prifedsync.rules.rule import beyond_sum
 from prifedsync.run import prepare
 from prifedsync.server import Aggregator, stepped
 from prifedsync.values import BadValue
@@ -69,42 +70,60 @@ def test_steps_of_ones_own_need_more_than_the_sum():
     assert type(Rule().steps) is Steps
 
 
-NOT_SUMMED = {
-    "nothing is noised": {"privacy__mechanism": "none"},
-    "a round takes more than one noisy gradient": {"local__local_steps": 2},
-    "rule attentive needs more": {"rule__name": "attentive"},
-    "rule interpolate needs more": {"rule__name": "interpolate"},
-    "rule mixture needs more": {"rule__name": "mixture"},
-    "rule mean-regularised needs more": {"rule__name": "mean-regularised"},
-    "rule pfedme needs more": {"rule__name": "pfedme"},
-    "rule ditto needs more": {"rule__name": "ditto", "rule__publish": True},
-    "a sum of Laplace noise": {"privacy__mechanism": "output-laplace"},
-    "models of earlier rounds": {"rule__delivery": "push"},
-    "the local optimiser does more": {"local__optimiser": "momentum"},
-    "the local optimiser does more ": {"local__weight_decay": 0.1},
-    "depends on how often": {"participation": 0.5, "local__schedule": "cosine"},
-}
+BEYOND = "rule {} needs more than the sum of the uploads: {}"
+FEDAVG = {"rule.name": "fedavg"}
+SGD = {"local.optimiser": "sgd", "local.weight_decay": 0.0}
+NOT_SUMMED = [  # why; the changes that make it so; what the remedy names; what it takes to undo them
+    ("nothing is noised", {"privacy__mechanism": "none", "privacy__noise_multiplier": None}, "", {}),
+    ("a round has several noisy steps", {"local__local_steps": 2}, "local.local_steps = 1", {"local.local_steps": 1}),
+    (BEYOND.format("attentive", "it needs every client's single upload"), {"rule__name": "attentive"}, "a rule", FEDAVG),
+    (BEYOND.format("interpolate", "it needs every client's single"), {"rule__name": "interpolate"}, "a rule", FEDAVG),
+    (BEYOND.format("mixture", "it needs every client's single upload"), {"rule__name": "mixture"}, "a rule", FEDAVG),
+    (BEYOND.format("mean-regularised", "a client goes on from its own model"), {"rule__name": "mean-regularised"}, "a rule",
+     FEDAVG),
+    (BEYOND.format("pfedme", "a client goes on from its own model"), {"rule__name": "pfedme"}, "a rule", FEDAVG),
+    (BEYOND.format("ditto", "its personal models are published"), {"rule__name": "ditto", "rule__publish": True},
+     "publish no personal models", {"rule.publish": False}),
+    ("the noise is Laplace noise", {"privacy__mechanism": "output-laplace"}, 'privacy.mechanism = "output-gaussian"',
+     {"privacy.mechanism": "output-gaussian"}),
+    ("models of earlier rounds", {"rule__delivery": "push"}, 'rule.delivery = "pull"', {"rule.delivery": "pull"}),
+    ("the local optimiser does more", {"local__optimiser": "momentum"}, 'local.optimiser = "sgd"', SGD),
+    ("the local optimiser does more", {"local__weight_decay": 0.1}, "local.weight_decay = 0", SGD),
+    ("depends on how often", {"participation": 0.5, "local__schedule": "cosine"}, 'local.schedule = "constant"',
+     {"local.schedule": "constant"}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("why", "changes"), NOT_SUMMED.items())
-def test_why_a_run_is_not_summed(why, changes):
-    if changes.get("privacy__mechanism") == "none":
-        changes = {**changes, "privacy__noise_multiplier": None}
+@pytest.mark.parametrize(("why", "changes", "remedy", "undone"), NOT_SUMMED)
+def test_why_a_run_is_not_summed_and_what_to_do(why, changes, remedy, undone):
     found = planned(**changes)
-    assert why.strip() in not_summed(*found)
+    assert why in not_summed(*found)
     assert sums_of_run(*found) is None
-    if "privacy__noise_multiplier" in changes:
+    if not remedy:
         return
     with pytest.raises(BadValue) as refused:
         planned(**changes, privacy__masks=True, privacy__least_clients=2)
-    assert (refused.value.field, why.strip() in str(refused.value)) == ("privacy.masks", True)
+    assert (refused.value.field, why in str(refused.value)) == ("privacy.masks", True)
+    assert remedy in refused.value.remedy
+    assert not_summed(*planned(**changes, **undone)) == ""
     with pytest.raises(BadValue, match="is about sums, and there are none"):
         planned(**changes, privacy__least_clients=2)
 
 
+def test_the_reason_of_a_rule_from_outside():
+    reasons = {
+        "helper": "it needs every client's single upload", "start": "a client goes on from its own model",
+        "finish": "a client goes on from its own model", "merge": "its merge is its own",
+    }  # fmt: skip
+    for name, reason in reasons.items():
+        assert beyond_sum(type("Own", (Rule,), {"name": "own", name: lambda self, *given: given[0]})()) == reason
+    assert beyond_sum(RULES["alone"]()) == "its clients send nothing"
+    assert beyond_sum(Rule()) == ""
+
+
 def test_one_client_that_is_unlike_the_others_is_enough():
     assert not_summed(*planned()) == ""
-    assert "more than one noisy gradient" in not_summed(*planned(**{"clients.b.local_steps": 2}))
+    assert "several noisy steps" in not_summed(*planned(**{"clients.b.local_steps": 2}))
     assert "optimiser" in not_summed(*planned(**{"clients.b.optimiser": "adam"}))
 
 

@@ -3,11 +3,13 @@
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import prifedsync
@@ -18,7 +20,7 @@ from prifedsync.config import load
 from prifedsync.planning import crowd_of, jobs_of, rule_of
 from prifedsync.record import MASKS_SIMULATED, Guarantees, RunRecord, plan_as_json, plan_from_json
 from prifedsync.run import forecast
-from prifedsync.terminal import print_statement
+from prifedsync.terminal import print_statement, print_views
 from prifedsync.values import BadValue
 
 ACCOUNT = [
@@ -138,7 +140,7 @@ def test_several_noisy_steps_have_no_smaller_number():
     views = answered(*words)["views"]
     assert [view["claim"] for view in views] == [False] * (len(views) - 1) + [True]
     text = told(*words)
-    assert "No smaller number is claimed against fewer: a round has 2 noisy steps" in text
+    assert "No smaller number is claimed against fewer: a round has several noisy steps" in text
     assert "Who learns" not in text
 
 
@@ -165,11 +167,40 @@ def test_each_number_of_the_table_is_rounded_up_and_stands_with_its_assumption()
         assert float(mu) == pytest.approx(view["mu"]["upper"], rel=1e-3)
 
 
-def test_no_claim_stands_in_the_table_with_its_reason():
-    text = told(*ACCOUNT, "--clients", "10")
-    (line,) = [line for line in text.splitlines() if line.startswith("server")]
-    assert line.split()[1:5] == ["0,", "1,", "5,", "8"]
-    assert "no claim: masks are off" in line
+def test_no_claim_stands_below_the_table_with_its_reason():
+    lines = told(*ACCOUNT, "--clients", "10").splitlines()
+    assert [line for line in lines if line.startswith("server")] == []
+    why = "masks are off, so the server sees every single upload (privacy.masks = true)."
+    assert f"No claim against the server and 0, 1, 5 or 8 clients: {why}" in lines
+
+
+def test_equal_reasons_stand_once():
+    lines = told(*ACCOUNT, "--clients", "10", "--masks", "--attempts", "8").splitlines()
+    few = "a sum may have as few as 2 clients, and so many colluders may be all of them but one"
+    (line,) = [line for line in lines if line.startswith("No claim")]
+    assert line.startswith(f"No claim against 5 clients or the server and 5 or 8 clients: {few}: ")
+    one = told(*ACCOUNT, "--clients", "3", "--least-clients", "1").splitlines()
+    assert any(line.startswith("No claim against 1 client: a sum may have as few as 1 client, and") for line in one)
+
+
+def test_a_narrow_terminal_has_the_reason_below_the_table():
+    plan = PrivacyPlan(mechanism=NoisySteps(noise_multiplier=10.0, records=9, batch="full", local_steps=1), rounds=25)
+    views = [each.as_json() for each in Guarantees(1e-5, 10).views(Crowd.alike(10), [plan])]
+    console = Console(width=80, file=StringIO(), force_terminal=True, color_system=None)
+    print_views(console, {"delta": 1e-5, "unit": "record", "views": views}, simulation=False)
+    text = console.file.getvalue()
+    table, below = text.split("No claim against")
+    assert "masks are off" in below and "masks" not in table
+    assert len(below.splitlines()) <= 3
+
+
+def test_masks_are_refused_where_a_client_may_be_alone():
+    alone = "attempts = 9 leaves 1 client in a sum, and a client alone in a list is not masked"
+    assert alone in refused(*ACCOUNT, "--clients", "10", "--masks", "--attempts", "9")
+    assert alone in refused(*PLAN, "--target-mu", "1", "--clients", "10", "--masks", "--attempts", "9")
+    one = "least_clients = 1 leaves 1 client in a sum"
+    assert one in refused(*ACCOUNT, "--clients", "10", "--masks", "--least-clients", "1")
+    assert answered(*ACCOUNT, "--clients", "10", "--masks", "--attempts", "8")["views"]
 
 
 def test_a_simulation_says_so_in_every_view(capsys):
@@ -210,12 +241,14 @@ def test_plan_for_sizes_meets_the_coalitions_target_for_each(tmp_path):
     words = ["plan", "--sizes", str(sizes), "--batch", "10", "--rounds", "25", "--masks", "--coalition-mu", "0.3"]
     said = answered(*words, "--colluders", "1", "--merge", "equal")
     assert by(said["views"])["server", 1]["mu"]["upper"] <= 0.3
-    assert len({round(each["noise_multiplier"], 9) for each in said["clients"]}) == 1  # equal weights and batches
+    noises = [each["noise_multiplier"] for each in said["clients"]]
+    assert noises[0] > noises[1] == pytest.approx(noises[2], rel=1e-9)  # the smallest client is sampled most
     weighed = answered(*words, "--colluders", "1")
     assert by(weighed["views"])["server", 1]["mu"]["upper"] <= 0.3
     noises = [each["noise_multiplier"] for each in weighed["clients"]]
-    assert noises[0] / noises[2] == pytest.approx(50, rel=1e-9)  # c_j·noise is the same for all
-    assert "To meet μ = 0.3 against the server and 1 clients" in " ".join(told(*words, "--colluders", "1").split())
+    assert noises[0] / noises[1] == pytest.approx(5, rel=1e-9)  # c_j·noise is the same for those at the floor
+    assert noises[0] / noises[2] < 50
+    assert "To meet μ = 0.3 against the server and 1 client" in " ".join(told(*words, "--colluders", "1").split())
 
 
 WRONG = {
@@ -276,7 +309,7 @@ def test_a_client_with_noise_of_its_own_keeps_it_or_the_target_is_refused():
 
 
 def test_a_coalition_needs_uploads_that_are_summed():
-    with pytest.raises(BadValue, match="cannot be set: rule attentive needs more"):
+    with pytest.raises(BadValue, match="cannot be set: rule attentive needs more than the sum"):
         forecast(load("digits", (*COALITION, "rule.name=attentive")))
 
 

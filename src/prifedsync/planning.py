@@ -21,18 +21,18 @@ from .accounting import (
 from .accounting import coalition as coalitions
 from .accounting.contributions import Contributions, contributions
 from .accounting.statement import down, up
-from .accounting.sums import least_clients
+from .accounting.sums import check_masked, least_clients
 from .config import AUTO, AUTOMATIC, ClientConfig, Config, value_of
 from .data import Description
 from .limits import LEAST_NOISE, RECORD
 from .local import Job, Optimiser, Schedule, UnnoisedSteps, Update
 from .local.optimisers import OPTIMISERS, by_name
-from .local.sums import Sums, sums_of, why_never, why_not
+from .local.sums import PUSHED, Sums, remedy_for, sums_of, why_never, why_not
 from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
 from .rules.outside import check_takes_weights, checked_class, made
-from .values import NOT_GIVEN, BadValue, whole
+from .values import NOT_GIVEN, BadValue, counted, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
 GIVEN_RULE = "python:rule"  # the config's rule where it was given from Python
@@ -366,7 +366,7 @@ def not_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
 def _never_summed(config: Config, rule: Rule, jobs: Sequence[Job]) -> str:
     """The same, whatever the noise, which may still have to be found."""
     if config.rule.delivery == "push":
-        return 'delivery = "push" sends clients models of earlier rounds'
+        return PUSHED
     return why_never(rule, jobs)
 
 
@@ -398,9 +398,7 @@ def _check_masks(config: Config, why: str) -> None:
     if not privacy.masks:
         return
     if why:
-        remedy = 'use local.local_steps = 1 or mechanism = "output-gaussian", a rule whose server needs the sum alone '
-        remedy += '(`prifedsync rules`), local.optimiser = "sgd" with [server] optimiser in its place, delivery = "pull"'
-        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy)
+        raise BadValue("privacy.masks", "true", f"cannot be set: {why}", remedy_for(why))
     if config.participation < 1 and privacy.least_clients is None:
         broken = "must be set with masks and participation < 1: how many clients take part is left to their coins"
         raise BadValue("privacy.least_clients", NOT_GIVEN, broken, "give the least number of clients in a sum")
@@ -410,13 +408,12 @@ def _check_least(config: Config, clients: int) -> None:
     privacy = config.privacy
     asked = privacy.least_clients
     if asked is not None and asked > clients:
-        raise BadValue("privacy.least_clients", asked, f"is more than all {clients} clients", "give a smaller number")
+        raise BadValue(
+            "privacy.least_clients", asked, f"is more than all {counted(clients, 'client')}", "give a smaller number"
+        )
     least = least_clients_of(config, clients)
-    if privacy.masks and least < 2:
-        broken = f"leaves {least} clients in a sum, and a client alone in a list is not masked"
-        if asked is None:
-            raise BadValue("privacy.attempts", privacy.attempts, broken, "give fewer, or privacy.least_clients")
-        raise BadValue("privacy.least_clients", least, broken, "give at least 2")
+    if privacy.masks:
+        check_masked(least, asked, privacy.attempts, "privacy.")
 
 
 def least_clients_of(config: Config, clients: int) -> int:

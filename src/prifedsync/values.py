@@ -31,6 +31,11 @@ class BadValue(ValueError):
         super().__init__(_one_line(f"{subject} {rule}" + (f"; {remedy}" if remedy else "")))
 
 
+def counted(count: int, thing: str) -> str:
+    """The number with its noun: 1 client, 2 clients, 0 clients."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def _one_line(text: str) -> str:
     """The text with line breaks and everything else that cannot be printed written as escapes."""
     if text.isprintable():

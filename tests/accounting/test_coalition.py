@@ -4,9 +4,11 @@ from dataclasses import replace
 from math import sqrt
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prifedsync.accounting import CannotMeet, Crowd, NoisySteps, OutputPerturbation, PrivacyPlan, Target, calibrated
-from prifedsync.accounting.coalition import crowd_of, meeting, members_of
+from prifedsync.accounting.coalition import crowd_of, meeting, members_of, shared
 from prifedsync.limits import LEAST_NOISE
 from prifedsync.values import BadValue
 
@@ -56,8 +58,54 @@ def test_unlike_clients_all_meet_the_target(batch, weigh):
     spent = [each.guarantee(against=seen.server(2, place)).mu().upper for place, each in enumerate(found)]
     assert max(spent) <= 0.2
     assert max(spent) >= 0.2 * (1 - 2e-3)  # somebody needs it all
-    spreads = [member.spread for member in raised]
-    assert max(spreads) == pytest.approx(min(spreads), rel=1e-9)  # nobody asked for more than the sum needs
+    alone = members_of([(*client[:3], calibrated(client[3], target)) for client in clients])
+    assert variance(member.spread for member in raised) <= variance(member.spread for member in alone)
+
+
+def variance(spreads):
+    return sum(spread**2 for spread in spreads)
+
+
+UNLIKE = [[1.0] * 4, [1.0, 5.0], [1.0, 1.0, 1.0, 100.0], [1.0, 2.0, 4.0, 8.0, 16.0], [3.0, 3.0, 1.0], [0.1] + [1.0] * 9]
+
+
+@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8), st.data())
+def test_shared_noise_is_enough_and_the_least_of_its_family(needed, data):
+    honest = data.draw(st.integers(1, len(needed)))
+    found = shared(needed, honest)
+    for j, need in enumerate(needed):
+        quietest = sorted(s**2 for k, s in enumerate(found) if k != j)[: honest - 1]
+        assert found[j] ** 2 + sum(quietest) >= need**2 * (1 - 1e-12)
+    assert variance(found) <= variance(needed) * (1 + 1e-12)  # own noise each
+    top = max(needed) ** 2
+    for floor in (top * step / 400 for step in range(1, 401)):
+        other = sum(max(floor, need**2 - (honest - 1) * floor) for need in needed)
+        assert variance(found) <= other * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("needed", UNLIKE)
+def test_no_split_at_a_need_of_a_client_has_less_noise(needed):
+    for honest in range(1, len(needed) + 1):
+        least = min(
+            sum(max(each**2 / honest, need**2 - (honest - 1) * each**2 / honest) for need in needed) for each in needed
+        )
+        assert variance(shared(needed, honest)) == pytest.approx(least, rel=1e-12)
+    assert shared([7.0] * 9, 4) == pytest.approx([3.5] * 9, rel=1e-15)
+
+
+def test_one_needy_client_does_not_make_all_others_loud():
+    """A client of weight 1 among four of weight 1/100: the others keep 1/100 of its noise, and not 1/√5."""
+    clients = [(f"c{k}", 1.0 if k else 100.0, 0.1, plan()) for k in range(5)]
+    found = meeting(members_of(clients), Target("mu", 0.2), 0, Crowd.alike(5, masks=True))
+    own = 2 * sqrt(ROUNDS) / 0.2
+    assert own * 0.99 <= found[0].mechanism.noise_multiplier <= own * 1.001
+    assert own / sqrt(5) <= found[1].mechanism.noise_multiplier <= own / sqrt(5) * 1.001
+
+
+def test_copies_with_few_honest_clients_are_composed():
+    found = meeting(alike(plan(copies=4)), Target("mu", 0.2), 8, MASKED)
+    exact = 2 * sqrt(4 * ROUNDS) / 0.2
+    assert exact <= found[0].mechanism.noise_multiplier <= exact * 1.001
 
 
 def test_a_client_with_a_target_of_its_own_keeps_the_larger_noise():
@@ -100,7 +148,12 @@ def test_one_client_may_stand_for_all():
 
 
 REFUSED = [
-    (plan(local_steps=2), 0, MASKED, "nothing can be claimed: a round has 2 noisy steps"),
+    (
+        plan(local_steps=2),
+        0,
+        MASKED,
+        "nothing can be claimed: a round has several .*; remove the cause, or the target",
+    ),
     (plan(), 0, Crowd.alike(10), "masks are off"),
     (plan(), 0, replace(MASKED, not_summed="the rule attends"), "the rule attends"),
     (plan(), 10, MASKED, "colluders = 10 must be a whole number of at least 0 and at most 9"),

@@ -169,7 +169,7 @@ def test_more_noise_than_the_accounting_covers_is_not_claimed():
 CROWD = Crowd.alike(10, masks=True)
 SUMMED = [CROWD.readers(), CROWD.clients(3), CROWD.server(3)]
 NONE = [
-    (plan(local_steps=2), CROWD, "2 noisy steps"),
+    (plan(local_steps=2), CROWD, "several noisy steps"),
     (
         PrivacyPlan(mechanism=OutputPerturbation(noise_multiplier=9.0, noise="laplace"), rounds=2),
         CROWD,
@@ -191,6 +191,11 @@ def test_what_is_not_summed_has_no_claim(one, crowd, why):
         assert isinstance(answer, NoClaim), view
         assert why in answer.why
     assert one.guarantee(against=crowd.everybody()) == one.guarantee()
+
+
+def test_the_reason_of_the_run_comes_first():
+    crowd = replace(CROWD, not_summed="the rule attends")
+    assert plan(local_steps=2).guarantee(against=crowd.readers()) == NoClaim("the rule attends")
 
 
 def test_without_masks_there_is_no_claim_about_the_server_alone():

@@ -1,8 +1,9 @@
 """The least noise with which a crowd of clients meets a target against the server and some of them.
 
-Let Z_j be the noise multiplier with which client j meets the target by itself, and u_j = c_j·clip_norm_j its unit in the
-sum. With h honest clients in a sum, of noise s each, the sum has √h·s. So s = max_j u_j·Z_j ÷ √h is enough for all, and
-client j needs the noise multiplier s ÷ u_j. For clients that are alike this is the least noise: Z ÷ √h.
+Let Z_j be the noise multiplier with which client j meets the target by itself, u_j = c_j·clip_norm_j its unit in the sum,
+and a_j = u_j·Z_j. For every T > 0 the noise s_j² = max(T, a_j² − (h−1)·T) is enough: every client has at least T, so the
+h − 1 quietest others of j give at least (h−1)·T. The total noise Σ s_j² is convex and piecewise linear in T; it is least
+where at least a share 1 − 1/h of the clients have a_k²/h ≤ T. For clients that are alike this is Z ÷ √h for each.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from ..limits import LEAST_NOISE
-from ..values import BadValue, whole
+from ..values import BadValue, counted, whole
 from .calibrate import FURTHEST_NOISE, CannotMeet, Target
 from .calibrator import Calibrator
 from .plan import PrivacyPlan
@@ -80,21 +81,43 @@ def meeting(members: Sequence[Member], target: Target, colluders: int, crowd: Cr
     """
     honest = crowd.least - whole(COLLUDERS, colluders, 0, crowd.size - 1, remedy="one client is the one that is protected")
     if honest < 1:
-        rule = f"is too many: a sum may have {crowd.least} clients only, and all but one of them may then collude"
+        rule = (
+            f"is too many: a sum may have {counted(crowd.least, 'client')} only, and all but one of them may then collude"
+        )
         raise BadValue(COLLUDERS, colluders, rule, "set fewer colluders, or a larger privacy.least_clients")
-    needed = _alone(members, target)
-    spread = max(member.unit * noise for member, noise in zip(members, needed, strict=True)) / sqrt(honest) * SLACK
-    raised = tuple(member if member.fixed else replace(member, plan=_raised(member, spread)) for member in members)
+    needed = [member.unit * noise for member, noise in zip(members, _alone(members, target, honest), strict=True)]
+    raised = tuple(
+        member if member.fixed else replace(member, plan=_raised(member, spread * SLACK))
+        for member, spread in zip(members, shared(needed, honest), strict=True)
+    )
     _check(raised, target, colluders, crowd)
     return tuple(member.plan for member in raised)
 
 
-def _alone(members: Sequence[Member], target: Target) -> list[float]:
-    """The noise multiplier with which each client meets the target by itself, by one sum that all its copies move."""
+def shared(needed: Sequence[float], honest: int) -> list[float]:
+    """The noise of each client in the sum, where any `honest` of them hide each as its own noise in `needed` would.
+
+    It has the least total variance of the family above: one step of T up costs 1 for each client at T, and saves
+    `honest` − 1 for each client above it.
+    """
+    squares = sorted(need**2 for need in needed)
+    floor = squares[max(0, len(squares) - len(squares) // honest - 1)] / honest
+    return [sqrt(max(floor, need**2 - (honest - 1) * floor)) for need in needed]
+
+
+def _alone(members: Sequence[Member], target: Target, honest: int) -> list[float]:
+    """The noise multiplier with which each client meets the target by itself, by one sum that all its copies move.
+
+    Where there are no more honest clients than copies, composing the copies needs less, and no partner.
+    """
     calibrator = Calibrator(target)
-    plans = [replace(member.plan, copies=1) for member in members]
-    return [member.plan.copies * calibrator(plan).mechanism.noise_multiplier
-            for member, plan in zip(members, plans, strict=True)]  # fmt: skip
+
+    def noise(plan: PrivacyPlan) -> float:
+        if 1 < plan.copies >= honest:
+            return sqrt(honest) * calibrator(plan).mechanism.noise_multiplier
+        return plan.copies * calibrator(replace(plan, copies=1)).mechanism.noise_multiplier
+
+    return [noise(member.plan) for member in members]
 
 
 def _raised(member: Member, spread: float) -> PrivacyPlan:
@@ -113,7 +136,8 @@ def _check(members: Sequence[Member], target: Target, colluders: int, crowd: Cro
     for place, member in enumerate(members):
         seen = crowd.server(colluders, place).seen(member.plan)
         if isinstance(seen, NoClaim):
-            raise BadValue(MU, target.value, f"cannot be met, because nothing can be claimed: {seen.why}")
+            rule = f"cannot be met, because nothing can be claimed: {seen.why}"
+            raise BadValue(MU, target.value, rule, "remove the cause, or the target against a coalition")
         if seen.accounted in checked:
             continue
         checked.add(seen.accounted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..values import NOT_GIVEN, BadValue, number, whole
+from ..values import NOT_GIVEN, BadValue, counted, number, whole
 
 
 def factors(
@@ -57,3 +57,16 @@ def least_clients(
         rule = f"must be given with masks and participation = {participation:g}: nobody knows how few take part in a round"
         raise BadValue("least_clients", NOT_GIVEN, rule, "set privacy.least_clients (--least-clients)")
     return max(1, clients - attempts)
+
+
+def check_masked(least: int, asked: int | None, attempts: int, table: str = "") -> None:
+    """Refuse masks where a sum may have one client alone. asked: the least number, where it was given.
+
+    table: what stands before the names of the fields in a config.
+    """
+    if least >= 2:
+        return
+    broken = f"leaves {counted(least, 'client')} in a sum, and a client alone in a list is not masked"
+    if asked is not None:
+        raise BadValue(f"{table}least_clients", least, broken, "give at least 2")
+    raise BadValue(f"{table}attempts", attempts, broken, f"give fewer, or {table}least_clients; masks need two clients")

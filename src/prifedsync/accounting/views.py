@@ -18,7 +18,7 @@ from math import fsum, sqrt
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..limits import LEAST_NOISE, MOST_NOISE
-from ..values import number, whole
+from ..values import counted, number, whole
 
 if TYPE_CHECKING:
     from .plan import PrivacyPlan
@@ -27,16 +27,10 @@ Who = Literal["readers", "clients", "server", "everybody"]
 Asked: TypeAlias = tuple[Who, int]  # who looks, and how many clients collude
 ROUNDING = 1e-12  # a gain is smaller by this factor than computed, which is more than rounding can add
 
-ONE_BY_ONE = (
-    "a round has {} noisy steps, and only their last result is in the sum; there is a claim with one noisy step a round "
-    "(local_steps = 1)"
-)
+ONE_BY_ONE = "a round has several noisy steps, and only their last result is in the sum (local_steps = 1 has a claim)"
 LAPLACE = "the noise is Laplace noise, and only Gaussian noises add up to Gaussian noise"
 NO_MASKS = "masks are off, so the server sees every single upload (privacy.masks = true)"
-FEW = (
-    "as few as {} of the clients may be in a sum, so {} colluders may leave no honest partner there: the guarantee against "
-    "everybody holds"
-)
+FEW = "a sum may have as few as {}, and so many colluders may be all of them but one: the guarantee against everybody holds"
 COPIES_SAMPLED = (
     "several clients may hold the same {}, and a batch is drawn at random: nothing is proved about the sum of their draws"
 )
@@ -70,7 +64,7 @@ class View:
         """The plan whose guarantee against everybody is that of `plan` against this view."""
         if self.who == "everybody":
             return plan
-        why = _not_one_gaussian(plan) or self.why_not or self._not_together(plan)
+        why = self.why_not or _not_one_gaussian(plan) or self._not_together(plan)
         if why:
             return NoClaim(why)
         if plan.copies > 1 and self.gain**2 <= plan.copies:
@@ -96,7 +90,7 @@ def _not_one_gaussian(plan: PrivacyPlan) -> str:
     """Why a round of this plan is not one Gaussian release; "" if it is."""
     mechanism = plan.mechanism
     if mechanism.queries_per_round > 1:
-        return ONE_BY_ONE.format(mechanism.queries_per_round)
+        return ONE_BY_ONE
     return "" if mechanism.noise == "gaussian" else LAPLACE
 
 
@@ -187,7 +181,7 @@ class Crowd:
     def _of_sums(self, who: Who, colluders: int, assumes: str, why_not: str, place: int) -> View:
         honest = self.least - colluders
         if honest < 1:
-            why_not = why_not or FEW.format(self.least, colluders)
+            why_not = why_not or FEW.format(counted(self.least, "client"))
         gain = 1.0 if why_not else self.gain(place, honest)
         return View(who=who, colluders=colluders, assumes=assumes, gain=gain, alike=self._same, why_not=why_not)
 

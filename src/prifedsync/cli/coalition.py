@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..values import NOT_GIVEN, BadValue
+from ..values import NOT_GIVEN, BadValue, counted
 from .planned import ALIKE, ONE_RATE, supposing
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Together:
     def __str__(self) -> str:
         if self.coalition_mu is None:
             return ""
-        return f"μ = {self.coalition_mu:g} against the server and {self.colluders} clients"
+        return f"μ = {self.coalition_mu:g} against the server and {counted(self.colluders or 0, 'client')}"
 
     def met(self, answers: Sequence[ClientAnswer]) -> list[ClientAnswer]:
         """The answers with as much more noise as the coalition's target needs."""
@@ -113,6 +113,9 @@ class Together:
         return self.clients or len(answers)
 
     def _least(self, clients: int) -> int:
-        from ..accounting.sums import least_clients
+        from ..accounting.sums import check_masked, least_clients
 
-        return least_clients(clients, self.least_clients, self.masks, self.attempts, self.participation)
+        least = least_clients(clients, self.least_clients, self.masks, self.attempts, self.participation)
+        if self.masks:
+            check_masked(least, self.least_clients, self.attempts)
+        return least

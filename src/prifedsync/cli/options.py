@@ -48,7 +48,13 @@ Code = Annotated[
 Masks = Annotated[bool, typer.Option("--masks", help="The server learns only the sum of the uploads.")]
 Colluders = Annotated[int | None, typer.Option(help="Number of clients that may collude, a view of its own.")]
 Attempts = Annotated[int | None, typer.Option(help="Spare attempts of the whole run, all charged; default: 0.")]
-LeastClients = Annotated[int | None, typer.Option(help="Least number of clients in a sum; default: all, less --attempts.")]
+LeastClients = Annotated[
+    int | None,
+    typer.Option(
+        help="Least number of clients in a sum; default: all, less --attempts. With --participation below 1 the default "
+        "is 1, and with --masks it must be given."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import click
 import typer
 
-from ..values import NOT_GIVEN, BadValue
+from ..values import NOT_GIVEN, BadValue, counted
 from .coalition import Together
 from .configured import check_alone, forecast_of
 from .options import (
@@ -169,7 +169,8 @@ def _plan_config(source: str, overrides: list[str] | None, data: Path | None, co
     private = planned.config.privacy
     target = target_of_config(planned.config)
     coalition = private.target.coalition
-    against = "" if coalition.mu is None else f"μ = {coalition.mu:g} against the server and {coalition.colluders} clients"
+    colluding = counted(coalition.colluders or 0, "client")
+    against = "" if coalition.mu is None else f"μ = {coalition.mu:g} against the server and {colluding}"
     warnings = _warnings(planned.answers, target, private.delta) if target or against else []
     stated = {} if planned.reasons else planned.statement(colluders).as_json()
     views = cast(list[dict[str, Any]], stated.get("views", []))

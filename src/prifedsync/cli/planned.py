@@ -70,7 +70,7 @@ def crowd_of_alike(
 ) -> Crowd | None:
     """So many clients with this plan; None if their number is not given."""
     from ..accounting import Crowd
-    from ..accounting.sums import least_clients
+    from ..accounting.sums import check_masked, least_clients
 
     if clients is None:
         for name, value in {"masks": masks, "colluders": colluders, "least_clients": least}.items():
@@ -78,6 +78,8 @@ def crowd_of_alike(
                 raise BadValue(name, value, "needs the number of clients", "add --clients")
         return None
     fewest = least_clients(clients, least, bool(masks), plan.attempts, plan.participation)
+    if masks:
+        check_masked(fewest, least, plan.attempts)
     return Crowd.alike(clients, fewest, bool(masks))
 
 

@@ -13,7 +13,11 @@ from .writing import as_mapping
 if TYPE_CHECKING:
     from .whole import Config
 
-NOISE_REMEDY = "give exactly one of noise_multiplier, target.epsilon, target.mu, target.advantage"
+EVERYBODY = ("target.epsilon", "target.mu", "target.advantage")  # a target against everybody; one at most
+NOISE_REMEDY = (
+    f"give exactly one of noise_multiplier, {', '.join(EVERYBODY)}; "
+    "target.coalition may stand alone or beside one of these targets"
+)
 COALITION = "target.coalition"  # a second target, which may stand beside one of the others
 METRICS = get_args(get_args(Metric)[0])
 
@@ -32,7 +36,11 @@ def noise_settings(privacy: Mapping[str, Any]) -> dict[str, Any]:
     targets = target if isinstance(target, Mapping) else {"": target}
     settings = {"noise_multiplier": privacy.get("noise_multiplier")}
     settings |= {f"target.{name}": value for name, value in targets.items()}
-    return {name: value for name, value in settings.items() if value is not None and value != {}}
+    return {name: value for name, value in settings.items() if _is_given(value)}
+
+
+def _is_given(value: Any) -> bool:
+    return any(_is_given(each) for each in value.values()) if isinstance(value, Mapping) else value is not None
 
 
 def _check_noise(config: Config) -> None:
@@ -49,11 +57,14 @@ def _check_noise(config: Config) -> None:
 
 def _check_coalition(config: Config) -> None:
     coalition = config.privacy.target.coalition
-    given = {"mu": coalition.mu, "colluders": coalition.colluders}
-    missing = [name for name, value in given.items() if value is None]
+    fields = {"mu": coalition.mu, "colluders": coalition.colluders}
+    missing = [name for name, value in fields.items() if value is None]
     if len(missing) == 1:
-        rule = f"is missing: a target against a coalition needs mu and colluders ({as_mapping(coalition)} is given)"
-        raise BadValue(f"privacy.{COALITION}.{missing[0]}", NOT_GIVEN, rule, "give both, or none")
+        (given,) = set(fields) - set(missing)
+        rule = "is missing: a target against a coalition needs both mu and colluders"
+        raise BadValue(
+            f"privacy.{COALITION}.{missing[0]}", NOT_GIVEN, rule, f"give it, or remove privacy.{COALITION}.{given}"
+        )
     if not missing and not config.privacy.masks:
         rule = "needs masks: without them the server sees every single upload"
         raise BadValue(f"privacy.{COALITION}.mu", coalition.mu, rule, "set privacy.masks = true")

@@ -168,7 +168,7 @@ class RuleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CoalitionConfig:
-    """A second guarantee, against the server and some clients together; needs privacy.masks, and both fields."""
+    """A guarantee against server and clients; a preset keeps its other target beside it. Needs masks and both fields."""
 
     mu: float | None = field(None, "largest mu against the server and `colluders` clients", 0, 1e3, "()")
     colluders: int | None = field(None, "number of clients that may collude with the server (t)", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import resources
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 from ..values import BadValue
-from .checks import noise_settings
+from .checks import COALITION, EVERYBODY, noise_settings
 from .declaring import declared, hints
 from .fields import PUBLIC, DataConfig, RuleConfig
 from .reading import WHERE_FIELDS_ARE
@@ -43,24 +43,36 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer over another. What it says about the noise, or about the rule, replaces all that was said below."""
+    """A layer over another. What it says about the noise, or about the rule, replaces what it contradicts below."""
     lower = _without_replaced_noise(lower, upper)
     lower = _without_replaced_rule(lower, upper)
     return merged(lower, upper)
 
 
 def _without_replaced_noise(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The lower layer without its noise, where the upper one sets the noise or says that there is none."""
+    """The lower layer without the settings of the noise that the upper one replaces."""
     below = lower.get("privacy")
     above = upper.get("privacy")
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return lower
     silent = above.get("mechanism") == "none"
-    if silent or noise_settings(above):
-        lower = {**lower, "privacy": {k: v for k, v in below.items() if k not in ("noise_multiplier", "target")}}
+    replaced = _replaced(noise_settings(above), silent)
+    kept = {name: value for name, value in below.items() if name not in replaced}
+    if isinstance(kept.get("target"), Mapping):
+        kept["target"] = {name: value for name, value in kept["target"].items() if f"target.{name}" not in replaced}
+    lower = {**lower, "privacy": kept}
     if silent and isinstance(lower.get("clients"), Mapping):
         lower = merged(lower, {"clients": {name: {"noise_multiplier": None} for name in lower["clients"]}})
     return lower
+
+
+def _replaced(settings: Mapping[str, Any], silent: bool) -> Collection[str]:
+    """The names of what is dropped below, where these settings of the noise lie above. A coalition is merged."""
+    if silent or "noise_multiplier" in settings:
+        return ("noise_multiplier", "target")
+    if set(settings) - {COALITION}:
+        return ("noise_multiplier", *EVERYBODY)
+    return ("noise_multiplier",) if settings else ()
 
 
 def _without_replaced_rule(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..accounting.sums import influences
+from ..accounting.views import LAPLACE, ONE_BY_ONE
 from ..rules import Rule
+from ..rules.rule import beyond_sum
 from ..values import BadValue
 from .batches import expected_size
 from .job import Job
@@ -29,6 +31,22 @@ MOST_BITS = 20  # s of the noisiest client is at most 2^20: noise must be dense 
 WORD_BITS = 32  # masked sums are taken modulo 2^32
 EXACT_BITS = 53  # other sums are exact in double precision
 TAILS = 64.0  # standard deviations beyond which no noise is
+
+UNNOISED = "nothing is noised"
+BEYOND = "rule {} needs more than the sum of the uploads: {}"
+UNLIKE = "clients' mechanisms or schedules differ, and one step cannot be taken for all of them"
+OPTIMISER = "the local optimiser does more than follow the noisy gradient"
+COUNTED = "the learning rate depends on how often each client took part"
+PUSHED = "clients are sent models of earlier rounds"
+REMEDIES = {
+    UNNOISED: "set the noise (privacy.noise_multiplier or privacy.target)",
+    UNLIKE: "give all clients the same mechanism and schedule",
+    LAPLACE: 'set privacy.mechanism = "output-gaussian"',
+    ONE_BY_ONE: 'set local.local_steps = 1, or privacy.mechanism = "output-gaussian"',
+    OPTIMISER: 'set local.optimiser = "sgd" and local.weight_decay = 0; [server] optimiser has momentum and adam',
+    COUNTED: 'set local.schedule = "constant", or participation = 1',
+    PUSHED: 'set rule.delivery = "pull"',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +76,28 @@ def why_not(rule: Rule, jobs: Sequence[Job]) -> str:
 def why_never(rule: Rule, jobs: Sequence[Job]) -> str:
     """The same, whatever noise is planned for them: it may still have to be found."""
     if any(job.plan is None for job in jobs):
-        return "nothing is noised"
-    if not rule.needs_sum_alone:
-        return f"rule {rule.name} needs more of the clients than the sum of what they send"
+        return UNNOISED
+    more = beyond_sum(rule)
+    if more:
+        return BEYOND.format(rule.name, more)
     if any(job.output and job.output.noise != "gaussian" for job in jobs):
-        return "a sum of Laplace noise is not Laplace noise"
+        return LAPLACE
     noisy = [job for job in jobs if job.noisy]
     if noisy and (len(noisy) < len(jobs) or len({job.optimiser.schedule for job in noisy}) > 1):
-        return "clients' mechanisms or schedules differ, and one step cannot be taken for all of them"
+        return UNLIKE
     if any(job.steps.local_steps > 1 for job in noisy):
-        return "a round takes more than one noisy gradient, and only their last result would be added up"
+        return ONE_BY_ONE
     if any(job.optimiser.name != "sgd" or job.optimiser.weight_decay for job in noisy):
-        return "the local optimiser does more than follow the noisy gradient; sgd without weight decay does not"
+        return OPTIMISER
     if any(job.participation < 1 and job.optimiser.schedule.kind != "constant" for job in noisy):
-        return "the learning rate depends on how often each client took part"
+        return COUNTED
     return ""
+
+
+def remedy_for(why: str) -> str:
+    """What to change in a config that wants sums, where this is why there are none."""
+    other_rule = "use a rule whose server needs the sum alone (`prifedsync rules`), and publish no personal models"
+    return other_rule if why.startswith(BEYOND.partition("{")[0]) else REMEDIES.get(why, "train without masks")
 
 
 def sums_of(jobs: Sequence[Job], *, masked: bool = False, attempts: int = 0, least: int = 1) -> Sums:

@@ -186,9 +186,7 @@ class Rule:
     @property
     def needs_sum_alone(self) -> bool:
         """Whether the server needs the sum of the uploads and no single one, and a client goes on from the global model."""
-        plain = all(getattr(type(self), name) is getattr(Rule, name) for name in ("helper", "start", "finish", "merge"))
-        own_steps = type(self.steps) not in (Steps, Pulled)  # the pull of these is 0 where training starts
-        return plain and self.uploads and not (own_steps or self.attends or self.outer or self.publishes)
+        return not beyond_sum(self)
 
     @property
     def steps(self) -> Steps:
@@ -242,3 +240,20 @@ class Rule:
     def noisy_gradients(self, local_steps: int) -> int:
         """How many noisy gradients one round takes. The accounting counts these."""
         return self.upload_steps(local_steps) + (local_steps if self.publishes else 0)
+
+
+def beyond_sum(rule: Rule) -> str:
+    """What this rule needs or shows of single clients, beyond the sum of their uploads; "" if nothing."""
+
+    def own(*names: str) -> bool:
+        return any(getattr(type(rule), name) is not getattr(Rule, name) for name in names)
+
+    reasons = {
+        "its clients send nothing": not rule.uploads,
+        "its personal models are published": rule.publishes,
+        "it needs every client's single upload": rule.attends or own("helper"),
+        "a client goes on from its own model": rule.outer or own("start", "finish"),
+        "its merge is its own": own("merge"),
+        "its local steps are its own": type(rule.steps) not in (Steps, Pulled),  # whose pull is 0 where training starts
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")

@@ -1,9 +1,11 @@
-"""The table of views: who is protected from whom. No smaller number stands without what it assumes in the same line."""
+"""The table of views: who is protected from whom. No smaller number stands without what it assumes in the same line.
+
+Why there is no number against others stands below the table, since a column is too narrow for a sentence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..accounting.statement import loss_up
+from ..values import counted
 from .lines import say, screen, show, table_of
 
 TITLE = "Who learns how much about one {}"
@@ -32,7 +35,29 @@ def print_views(console: Console, stated: Mapping[str, Any], simulation: bool) -
     if not console.is_terminal:
         console = screen()
         console.width = WIDE
-    show(console, _table(stated, views, simulation))
+    show(console, _table(stated, claimed, simulation))
+    for line in _not_claimed([view for view in views if not view["claim"]]):
+        say(console, Text(line, "dim"))
+
+
+def _not_claimed(views: Sequence[View]) -> list[str]:
+    """A sentence for each reason why there is no number, with all those whom it is about."""
+    about: dict[str, dict[str, list[int]]] = {}
+    for view in views:
+        about.setdefault(view["why"], {}).setdefault(view["who"], []).append(view["colluders"])
+    return [
+        f"No claim against {' or '.join(_named(who, counts) for who, counts in those.items())}: {why}."
+        for why, those in about.items()
+    ]
+
+
+def _named(who: str, colluders: Sequence[int]) -> str:
+    """Readers, 1 or 5 clients, the server and 1 client."""
+    if who == "readers":
+        return who
+    *others, last = colluders
+    clients = ", ".join(map(str, others)) + (" or " if others else "") + counted(last, "client")
+    return clients if who == "clients" else f"the server and {clients}"
 
 
 def _table(stated: Mapping[str, Any], views: Sequence[View], simulation: bool) -> Table:
@@ -41,13 +66,8 @@ def _table(stated: Mapping[str, Any], views: Sequence[View], simulation: bool) -
     title = TITLE.format(stated["unit"]) + (" (a simulation)" if simulation else "")
     table = table_of(title, ["who"], numbers)
     table.add_column("assumes that", overflow="fold")
-    for (who, claim, why), group in groupby(views, lambda view: (view["who"], view["claim"], view.get("why"))):
-        alike = list(group)
-        if not claim:
-            colluders = ", ".join(str(view["colluders"]) for view in alike)
-            table.add_row(who, colluders, *["–"] * (len(numbers) - 1), Text(f"no claim: {why}", "dim"))
-        for view in alike if claim else ():
-            cells = [loss_up(view["epsilon"]["upper"]), loss_up(view["mu"]["upper"])]
-            cells += [loss_up(view.get(CHOSEN, view)["epsilon"]["upper"])] if chance else []
-            table.add_row(who, str(view["colluders"]), *cells, view["assumes"])
+    for view in views:
+        cells = [loss_up(view["epsilon"]["upper"]), loss_up(view["mu"]["upper"])]
+        cells += [loss_up(view.get(CHOSEN, view)["epsilon"]["upper"])] if chance else []
+        table.add_row(view["who"], str(view["colluders"]), *cells, view["assumes"])
     return table
