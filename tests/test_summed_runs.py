@@ -11,6 +11,7 @@ import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
 from prifedsync.engines import Cohort
+from prifedsync.engines.outages import Outages
 from prifedsync.planning import jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.run import prepare
@@ -162,6 +163,39 @@ def test_masks_with_private_sizes_need_nominal_ones():
 # ---------------------------------------------------------------------- whole runs
 
 
+def expected_losses(config):
+    """(attempts, uploads that never arrived) of each round, by the public coins alone."""
+    outages = Outages(config.lost, config.seed)
+    spare = config.privacy.attempts
+    for round in range(config.rounds):
+        listed = set(SIZES)
+        lost = 0
+        for attempt in range(1 + spare):
+            arrived = {name for name in listed if not outages.lost(name, round, attempt)}
+            lost += len(listed - arrived)
+            again = arrived != listed and spare and len(arrived) >= len(SIZES) - config.privacy.attempts
+            if not again:
+                break
+            spare -= 1
+            listed = arrived
+        yield attempt + 1, lost
+
+
+def assert_logged(result, folder, config):
+    """Attempts and losses stand in the log, in the history and in the record, and follow from public coins."""
+    expected = list(expected_losses(config))
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [(line.get("attempts", 1), line.get("lost", 0)) for line in lines] == expected
+    assert all(line.get("attempts") != 1 and line.get("lost") != 0 for line in lines)  # written where there is any
+    assert [(row["attempts"], row["lost"]) for row in result.history] == expected
+    stored = json.loads((folder / "record.json").read_text())
+    assert stored["attempts_used"] == result.engine.attempts == sum(attempts - 1 for attempts, _ in expected) > 0
+    assert stored["uploads_lost"] == sum(lost for _, lost in expected) > 0
+    for client, job in zip(result.record.clients, result.engine.jobs, strict=True):
+        spent = job.plan.guarantee(taken=client.slots_taken).epsilon(1e-5)
+        assert client.taken["epsilon"]["upper"] == pytest.approx(spent.upper)
+
+
 @pytest.mark.parametrize("randomness", ["seeded", "system"])
 @pytest.mark.parametrize("engine", ["vectorised", "reference"])
 def test_masked_runs_state_what_was_spent(engine, randomness, tmp_path):
@@ -170,15 +204,16 @@ def test_masked_runs_state_what_was_spent(engine, randomness, tmp_path):
         performance__engine=engine, privacy__randomness=randomness,
     )  # fmt: skip
     result = prifedsync.train(config, clients=records(), out=tmp_path / "run")
-    taken = [client.rounds_taken for client in result.record.clients]
-    assert max(taken) > 6  # there was a loss, and an attempt
-    assert [client.noisy_queries for client in result.record.clients] == taken
-    assert all(client.rounds_taken <= 8 for client in result.record.clients)
+    slots = [client.slots_taken for client in result.record.clients]
+    assert max(slots) > 6  # there was a loss, and an attempt
+    assert [client.noisy_queries for client in result.record.clients] == slots
+    assert all(client.slots_taken <= 8 and client.rounds_taken == 6 for client in result.record.clients)
+    assert_logged(result, tmp_path / "run", config)
     assert {path.name for path in (tmp_path / "run" / "models" / "personal").iterdir()} == {
         f"{name}.safetensors" for name in SIZES
     }
     again = prifedsync.train(config, clients=records())
-    assert [client.rounds_taken for client in again.record.clients] == taken  # losses are those of the seed
+    assert [client.slots_taken for client in again.record.clients] == slots  # losses are those of the seed
 
 
 def test_masks_change_no_bit_of_a_model():
@@ -233,6 +268,11 @@ def test_a_run_goes_on_to_the_last_bit(changes, stop, tmp_path):
     assert torch.equal(again.server.released, whole.server.released)
     assert again.engine.counters() == whole.engine.counters()
     assert again.engine.attempts == whole.engine.attempts
+    assert [(row["attempts"], row["lost"]) for row in again.history] == [
+        (row["attempts"], row["lost"]) for row in whole.history
+    ]
+    assert again.record.attempts_used == whole.engine.attempts
+    assert again.record.uploads_lost == whole.record.uploads_lost
     assert again.server.merges == whole.server.merges
 
 
@@ -261,7 +301,7 @@ def test_a_run_that_ends_in_the_middle_of_an_attempt_goes_on(engine, call, tmp_p
     again = dict(sent[call:])
     assert all(torch.equal(again[slot], first[slot]) for slot in first if slot in again)
     assert len({*first, *again}) >= 6
-    taken = [client.rounds_taken for client in result.record.clients]
+    taken = [client.slots_taken for client in result.record.clients]
     assert taken == [client.noisy_queries for client in result.record.clients]
     assert sum(taken) == sum(len(names) for _, _, names in {*first, *again})
     assert result.engine.attempts == len({slot[:2] for slot in {*first, *again} if slot[1]})
