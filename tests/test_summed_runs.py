@@ -337,6 +337,15 @@ def test_adam_by_hand():
     assert after([2.0, -1.0, 4.0], rate=0.1, **fields) == pytest.approx([first, first, third], rel=1e-15)
 
 
+def test_an_optimiser_is_refused_in_planning_where_a_rule_merges_by_itself():
+    config, _, jobs = planned(server__optimiser="adam")  # a rule with the default merge is planned
+    own = type("Own", (Rule,), {"name": "own", "merge": lambda self, server, *given: server})()
+    described = Description(SIZES, (4,), Task("classes", 3))
+    assert len(jobs) == len(SIZES)
+    with pytest.raises(BadValue, match=r"server\.optimiser"):
+        jobs_of(config.changed(merge="equal"), described, lambda steps, neighbours: 0.0, rule=own)
+
+
 @pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
 def test_sums_and_models_lead_to_the_same_step(optimiser):
     """The gradient is the mean change, whether it comes as a sum or as models; one round, up to the grid."""
@@ -395,4 +404,5 @@ def test_rules_say_which_can_be_masked(capsys):
     listed = json.loads(capsys.readouterr().out)["rules"]
     assert {row["name"] for row in listed if row["needs_sum_alone"]} == {"fedavg", "fedprox", "ditto", "apfl"}
     rules()
-    assert "can be masked (privacy.masks): fedavg, fedprox, apfl, ditto" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "can be masked (privacy.masks): fedavg, fedprox, apfl (unless rule.publish = true), ditto (unless rule." in text
