@@ -250,7 +250,9 @@ def _client_of(data: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], met
     }
     ends = data.get("difference")
     slots = data.get("slots_taken", data["rounds_taken"])  # the same where there were no attempts, as in older records
-    return ClientRecord(**{**data, **values, "slots_taken": slots, "scores": scores, "difference": Interval(*ends) if ends else None})
+    return ClientRecord(
+        **{**data, **values, "slots_taken": slots, "scores": scores, "difference": Interval(*ends) if ends else None}
+    )
 
 
 def _measured_as_json(score: Measured) -> list[float] | str:

@@ -177,7 +177,9 @@ class Cohort(ABC):
         while listed:
             if sums.masked and len(listed) < sums.least:
                 short = f"{len(listed)} clients are left for a sum, and {sums.least} must be in it"
-                answers |= {client.name: Lost(short, arrived=True) if client.attempt else Refused(short) for client in listed}
+                answers |= {
+                    client.name: Lost(short, arrived=True) if client.attempt else Refused(short) for client in listed
+                }
                 break
             sent = self._attempt(sums, round, answers, listed, helpers, received)
             arrived = [client for client in listed if isinstance(answers[client.name], Sent)]
