@@ -25,7 +25,17 @@ NAMES = {
     "BadValue", "Config", "Description", "Federation", "LayerRule", "Metric", "Outer", "Result", "Rule", "SavedRun",
     "Update", "__version__", "open_run", "resume", "train",
 }  # fmt: skip
-COLUMNS = ["round", "participants", "personal_mean", "personal_worst", "released_mean", "released_worst", "seconds"]
+COLUMNS = [
+    "round",
+    "participants",
+    "attempts",
+    "lost",
+    "personal_mean",
+    "personal_worst",
+    "released_mean",
+    "released_worst",
+    "seconds",
+]
 SMALL = ("data.clients=3", "rounds=4", "compare=[]", "participation=0.7", "performance.checkpoint_seconds=0")
 
 TWO_PLANS = ("privacy.target={}", "privacy.noise_multiplier=9", "clients.client-01.noise_multiplier=5")

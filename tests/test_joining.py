@@ -14,7 +14,7 @@ def client(name="north", records=412, tested=100, epsilon=2.0, metric="auc", apa
     given = {model.replace("_", "-"): {metric: Measured(value)} for model, value in scores.items()}
     planned = None if epsilon is None else {"epsilon": {"lower": 0.0, "upper": epsilon}}
     return ClientRecord(
-        name=name, records=records, plan=None, rounds_taken=1, noisy_queries=1, planned=planned, taken=None,
+        name=name, records=records, plan=None, rounds_taken=1, slots_taken=1, noisy_queries=1, planned=planned, taken=None,
         test_records=tested, scores=given, difference=apart,
     )  # fmt: skip
 

@@ -26,16 +26,16 @@ def client(name, number=0, models=MODELS, metrics=("accuracy",), interval=RANGE)
     stated = statement().as_json() | {"curve": [[i / 60, 1 - i / 60 - number / 1e6] for i in range(60)]}
     return ClientRecord(
         name=name, records=400 + number, plan={"mechanism": "NoisySteps", "records": 400 + number, "rounds": 30},
-        rounds_taken=30, noisy_queries=30, planned=stated, taken={"epsilon": {"lower": 1.0, "upper": 2.0 + number}},
-        test_records=100, scores={model: {metric: Measured(0.934217, interval) for metric in metrics} for model in models},
+        rounds_taken=30, slots_taken=31, noisy_queries=31, planned=stated,
+        taken={"epsilon": {"lower": 1.0, "upper": 2.0 + number}}, test_records=100,
+        scores={model: {metric: Measured(0.934217, interval) for metric in metrics} for model in models},
         difference=interval and Interval(-0.01234, 0.04567),
     )  # fmt: skip
 
 
 def old_client(name, personal):
-    own = {
-        name: value for name, value in vars(client(name)).items() if name not in ("scores", "test_records", "difference")
-    }
+    new = ("scores", "test_records", "difference", "slots_taken")
+    own = {name: value for name, value in vars(client(name)).items() if name not in new}
     return own | {"personal": personal, "released": 0.75}
 
 

@@ -11,6 +11,7 @@ import prifedsync
 from prifedsync.config import ServerConfig, from_mapping
 from prifedsync.data import Description, Task
 from prifedsync.engines import Cohort
+from prifedsync.engines.outages import Outages
 from prifedsync.planning import crowd_of, jobs_of, least_clients_of, not_summed, rule_of, sums_of_run
 from prifedsync.rules import RULES, Pulled, Rule, Server, Steps
 from prifedsync.rules.rule import beyond_sum
@@ -195,6 +196,39 @@ def test_masks_with_private_sizes_need_nominal_ones():
 # ---------------------------------------------------------------------- whole runs
 
 
+def expected_losses(config):
+    """(attempts, uploads that never arrived) of each round, by the public coins alone."""
+    outages = Outages(config.lost, config.seed)
+    spare = config.privacy.attempts
+    for round in range(config.rounds):
+        listed = set(SIZES)
+        lost = 0
+        for attempt in range(1 + spare):
+            arrived = {name for name in listed if not outages.lost(name, round, attempt)}
+            lost += len(listed - arrived)
+            again = arrived != listed and spare and len(arrived) >= len(SIZES) - config.privacy.attempts
+            if not again:
+                break
+            spare -= 1
+            listed = arrived
+        yield attempt + 1, lost
+
+
+def assert_logged(result, folder, config):
+    """Attempts and losses stand in the log, in the history and in the record, and follow from public coins."""
+    expected = list(expected_losses(config))
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [(line.get("attempts", 1), line.get("lost", 0)) for line in lines] == expected
+    assert all(line.get("attempts") != 1 and line.get("lost") != 0 for line in lines)  # written where there is any
+    assert [(row["attempts"], row["lost"]) for row in result.history] == expected
+    stored = json.loads((folder / "record.json").read_text())
+    assert stored["attempts_used"] == result.engine.attempts == sum(attempts - 1 for attempts, _ in expected) > 0
+    assert stored["uploads_lost"] == sum(lost for _, lost in expected) > 0
+    for client, job in zip(result.record.clients, result.engine.jobs, strict=True):
+        spent = job.plan.guarantee(taken=client.slots_taken).epsilon(1e-5)
+        assert client.taken["epsilon"]["upper"] == pytest.approx(spent.upper)
+
+
 @pytest.mark.parametrize("randomness", ["seeded", "system"])
 @pytest.mark.parametrize("engine", ["vectorised", "reference"])
 def test_masked_runs_state_what_was_spent(engine, randomness, tmp_path):
@@ -203,15 +237,16 @@ def test_masked_runs_state_what_was_spent(engine, randomness, tmp_path):
         performance__engine=engine, privacy__randomness=randomness,
     )  # fmt: skip
     result = prifedsync.train(config, clients=records(), out=tmp_path / "run")
-    taken = [client.rounds_taken for client in result.record.clients]
-    assert max(taken) > 6  # there was a loss, and an attempt
-    assert [client.noisy_queries for client in result.record.clients] == taken
-    assert all(client.rounds_taken <= 8 for client in result.record.clients)
+    slots = [client.slots_taken for client in result.record.clients]
+    assert max(slots) > 6  # there was a loss, and an attempt
+    assert [client.noisy_queries for client in result.record.clients] == slots
+    assert all(client.slots_taken <= 8 and client.rounds_taken == 6 for client in result.record.clients)
+    assert_logged(result, tmp_path / "run", config)
     assert {path.name for path in (tmp_path / "run" / "models" / "personal").iterdir()} == {
         f"{name}.safetensors" for name in SIZES
     }
     again = prifedsync.train(config, clients=records())
-    assert [client.rounds_taken for client in again.record.clients] == taken  # losses are those of the seed
+    assert [client.slots_taken for client in again.record.clients] == slots  # losses are those of the seed
 
 
 def test_masks_change_no_bit_of_a_model():
@@ -266,6 +301,11 @@ def test_a_run_goes_on_to_the_last_bit(changes, stop, tmp_path):
     assert torch.equal(again.server.released, whole.server.released)
     assert again.engine.counters() == whole.engine.counters()
     assert again.engine.attempts == whole.engine.attempts
+    assert [(row["attempts"], row["lost"]) for row in again.history] == [
+        (row["attempts"], row["lost"]) for row in whole.history
+    ]
+    assert again.record.attempts_used == whole.engine.attempts
+    assert again.record.uploads_lost == whole.record.uploads_lost
     assert again.server.merges == whole.server.merges
 
 
@@ -294,7 +334,7 @@ def test_a_run_that_ends_in_the_middle_of_an_attempt_goes_on(engine, call, tmp_p
     again = dict(sent[call:])
     assert all(torch.equal(again[slot], first[slot]) for slot in first if slot in again)
     assert len({*first, *again}) >= 6
-    taken = [client.rounds_taken for client in result.record.clients]
+    taken = [client.slots_taken for client in result.record.clients]
     assert taken == [client.noisy_queries for client in result.record.clients]
     assert sum(taken) == sum(len(names) for _, _, names in {*first, *again})
     assert result.engine.attempts == len({slot[:2] for slot in {*first, *again} if slot[1]})
@@ -328,6 +368,15 @@ def test_adam_by_hand():
     first = 1 + 0.5 * 2 / (2 + 1)
     third = first + 0.5 * (0.5 * 4 / (1 - 0.5**3)) / (math.sqrt((0.75 * (0.75 * 1 + 0.25) + 0.25 * 16) / (1 - 0.75**3)) + 1)
     assert after([2.0, -1.0, 4.0], rate=0.1, **fields) == pytest.approx([first, first, third], rel=1e-15)
+
+
+def test_an_optimiser_is_refused_in_planning_where_a_rule_merges_by_itself():
+    config, _, jobs = planned(server__optimiser="adam")  # a rule with the default merge is planned
+    own = type("Own", (Rule,), {"name": "own", "merge": lambda self, server, *given: server})()
+    described = Description(SIZES, (4,), Task("classes", 3))
+    assert len(jobs) == len(SIZES)
+    with pytest.raises(BadValue, match=r"server\.optimiser"):
+        jobs_of(config.changed(merge="equal"), described, lambda steps, neighbours: 0.0, rule=own)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
@@ -388,4 +437,5 @@ def test_rules_say_which_can_be_masked(capsys):
     listed = json.loads(capsys.readouterr().out)["rules"]
     assert {row["name"] for row in listed if row["needs_sum_alone"]} == {"fedavg", "fedprox", "ditto", "apfl"}
     rules()
-    assert "can be masked (privacy.masks): fedavg, fedprox, apfl, ditto" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "can be masked (privacy.masks): fedavg, fedprox, apfl (unless rule.publish = true), ditto (unless rule." in text

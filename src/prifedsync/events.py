@@ -27,6 +27,8 @@ class RoundDone:
     spending: WorstEpsilon | None  # None if there is no guarantee
     seeded: bool
     others: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)  # metrics after the first: name → model → score
+    attempts: int = 1  # made at this round
+    lost: int = 0  # clients whose upload never arrived
 
     def epsilon_so_far(self) -> float | None:
         """An upper bound on every client's ε after these rounds. `spending.seconds` is the time that computing it took."""

@@ -32,6 +32,7 @@ from .named import function
 from .rules import RULES, Mixture, Pulled, Rule
 from .rules.fields import own_values, with_fields
 from .rules.outside import check_takes_weights, checked_class, made
+from .server import check_optimiser
 from .values import NOT_GIVEN, BadValue, counted, whole
 
 UNCALIBRATED = 1.0  # stands for the noise until a target has chosen it
@@ -120,6 +121,7 @@ def jobs_of(
         told(done)
     if len({job.weight for job in jobs}) > 1:
         check_takes_weights(rule)
+    check_optimiser(config.server, rule)
     check_sums(config, rule, jobs, of or len(jobs))
     try:
         jobs = with_coalition(config, rule, jobs, of)

@@ -59,9 +59,10 @@ class ClientRecord:
     records: int | None  # None where the number is not public
     plan: dict[str, Any] | None
     rounds_taken: int
+    slots_taken: int  # rounds, and further attempts at them
     noisy_queries: int
     planned: dict[str, Any] | None  # the guarantee for all rounds, where an honest coin decides participation
-    taken: dict[str, Any] | None  # the guarantee for the number of rounds in which the client took part
+    taken: dict[str, Any] | None  # the guarantee for the slots that the client took
     test_records: int | None = None  # test persons where they are the unit; None where the number is not public
     scores: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)  # model → metric → score on its test records
     difference: Interval | None = None  # of its score with the others less that alone, by the first metric
@@ -94,6 +95,8 @@ class RunRecord:
     device: str
     gradients: str  # the method for per-sample gradients: bookkeeping, vmap or loop
     parameters: int
+    attempts_used: int = 0  # spare attempts, of the whole run
+    uploads_lost: int = 0  # uploads that never arrived
     settings: tuple[str, ...] = ()  # the numbers of the config that were chosen from public numbers, and why
     lower_is_better: tuple[str, ...] = ()  # metrics of which less is better
     in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
@@ -246,7 +249,10 @@ def _client_of(data: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], met
         for model, row in data["scores"].items()
     }
     ends = data.get("difference")
-    return ClientRecord(**{**data, **values, "scores": scores, "difference": Interval(*ends) if ends else None})
+    slots = data.get("slots_taken", data["rounds_taken"])  # the same where there were no attempts, as in older records
+    return ClientRecord(
+        **{**data, **values, "slots_taken": slots, "scores": scores, "difference": Interval(*ends) if ends else None}
+    )
 
 
 def _measured_as_json(score: Measured) -> list[float] | str:
@@ -352,10 +358,10 @@ class Guarantees:
             self._planned[plan] = Statement.of(plan, self.delta, others, self._computed)
         return self._planned[plan]
 
-    def taken(self, plan: PrivacyPlan, rounds: int) -> Numbers:
-        if plan.participation == 1 and rounds == plan.slots:
+    def taken(self, plan: PrivacyPlan, slots: int) -> Numbers:
+        if plan.participation == 1 and slots == plan.slots:
             return self.planned(plan).honest  # all slots, as planned
-        return self._computed(plan, taken=rounds)
+        return self._computed(plan, taken=slots)
 
     def _computed(self, plan: PrivacyPlan, participation: Participation = "honest", taken: int | None = None) -> Numbers:
         asked = plan.accounted, participation, taken

@@ -70,8 +70,13 @@ class Answers:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Those whose own model may be another one, although nothing arrived."""
+        """Those whose own model may be another one, although nothing of theirs was of use."""
         return tuple(name for name, answer in self.answers.items() if isinstance(answer, Lost))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Those of the lost whose upload never arrived."""
+        return tuple(name for name, answer in self.answers.items() if isinstance(answer, Lost) and not answer.arrived)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Summed(Answers):
     """A round of clients that sent messages to be added up: the exact sum of those who sent, and no single message."""
 
     total: Noised[Tensor]  # int64 [P]
+    attempts: int = 1  # how many were made at the round
 
     def __post_init__(self) -> None:
         if not isinstance(self.total, Noised):
@@ -110,6 +116,12 @@ class Account:
 
     taken: int  # slots committed to: a round, or a further attempt at one
     queries: int  # noisy queries, counted where noise was added
+    spare: int = 0  # of the slots: further attempts
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that it took part in."""
+        return self.taken - self.spare
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from prifedsync.run.prepare import prepare
 from prifedsync.sync import synchronise
 
 CANARIES = 1000  # in each run
-RUNS = 20
+RUNS = 8  # 8,000 bits: the ends of an interval of μ are 0.09 from its middle, and the three noises stay apart
 REACH = 1.5  # long enough to be clipped while the column is being learnt, and short enough not to saturate the softmax
 CHANCE = 1e-3  # of a bound on the wrong side; draws are seeded, so a test that passes keeps passing
 CLAIM = 1 / math.sqrt(10)  # μ = 1 against everybody, ten clients in each sum

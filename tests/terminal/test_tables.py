@@ -69,6 +69,13 @@ def test_a_number_between_two_decimals_is_rounded_up(printed):
     assert "(ε ≤ 4.001 if others choose" in text
 
 
+def test_attempts_and_lost_uploads_have_a_line_where_there_are_any(printed):
+    assert "never arrived" not in printed(print_record, record(), None)
+    assert "1 upload never arrived. What" in words(printed(print_record, record(uploads_lost=1), None))
+    text = words(printed(print_record, record(uploads_lost=3, attempts_used=2), None))
+    assert "3 uploads never arrived, and the run used 2 spare attempts. What was spent on them is counted." in text
+
+
 def test_no_bound_is_infinite(printed):
     unbounded = record()
     unbounded.guarantee["epsilon"]["upper"] = None
@@ -94,7 +101,7 @@ def test_means_and_worst_scores_stand_in_their_columns(printed):
 def scored(name, records, **scores):
     given = {model.replace("_", "-"): {"accuracy": score} for model, score in scores.items()}
     planned = {"epsilon": {"lower": 1.0, "upper": 2.00001}}
-    return ClientRecord(name, records, None, 1, 1, planned, None, 40, given, Interval(0.1, 0.3))
+    return ClientRecord(name, records, None, 1, 1, 1, planned, None, 40, given, Interval(0.1, 0.3))
 
 
 def test_joining_is_a_table_and_a_sentence_for_each_client(printed):

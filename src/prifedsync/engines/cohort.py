@@ -172,20 +172,23 @@ class Cohort(ABC):
         """The sum of the messages. A masked one that lacks a message is taken again without those who sent none, in a slot
         of its own, while there are spare attempts."""
         listed = list(present)
+        attempts = self.attempts
         total = torch.zeros(self.net.count, dtype=torch.int64, device=self.net.device)
         while listed:
             if sums.masked and len(listed) < sums.least:
                 short = f"{len(listed)} clients are left for a sum, and {sums.least} must be in it"
-                answers |= {client.name: Lost(short) if client.attempt else Refused(short) for client in listed}
+                answers |= {
+                    client.name: Lost(short, arrived=True) if client.attempt else Refused(short) for client in listed
+                }
                 break
             sent = self._attempt(sums, round, answers, listed, helpers, received)
             arrived = [client for client in listed if isinstance(answers[client.name], Sent)]
             if len(arrived) == len(listed) or not sums.masked:
                 total = sent.total()
                 break
-            answers |= {client.name: Lost(NO_SUM) for client in arrived}
+            answers |= {client.name: Lost(NO_SUM, arrived=True) for client in arrived}
             listed = self._again(sums, answers, arrived)
-        return Summed(answers, Noised(total))
+        return Summed(answers, Noised(total), 1 + self.attempts - attempts)
 
     def _again(self, sums: Sums, answers: dict[str, Answer], arrived: Sequence[Client]) -> list[Client]:
         """Who is in the next attempt at a round; nobody where the spare attempts of the run are used up."""
@@ -241,7 +244,7 @@ class Cohort(ABC):
         return answers, present
 
     def accounts(self) -> Mapping[str, Account]:
-        return {client.name: Account(client.taken, client.queries) for client in self.clients}
+        return {client.name: Account(client.taken, client.queries, client.spare) for client in self.clients}
 
     def models(self, released: Tensor | None = None) -> Mapping[str, Model]:
         return _Models(self, released)

@@ -34,9 +34,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class Lost:
-    """The client may have trained, and nothing arrived: what it spent stays spent."""
+    """The client may have trained, and nothing of it is in a sum or a mean: what it spent stays spent."""
 
     reason: str
+    arrived: bool = False  # its message arrived, and was of no use without those of others
 
 
 Answer = Sent | Stayed | Absent | Refused | Lost

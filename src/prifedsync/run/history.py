@@ -17,7 +17,8 @@ def row_of(line: Mapping[str, Any], seconds: float | None, others: Sequence[str]
 
     `others`: the metrics after the first. The columns of their scores begin with their names.
     """
-    row = {"round": line["round"], "participants": line["participants"], **_columns(line, "")}
+    row = {"round": line["round"], "participants": line["participants"]}
+    row |= {"attempts": line.get("attempts", 1), "lost": line.get("lost", 0), **_columns(line, "")}
     for metric in others:
         row |= _columns(line.get("others", {}).get(metric, {}), f"{metric}_")
     return row | {"seconds": seconds}

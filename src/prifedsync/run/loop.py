@@ -185,12 +185,19 @@ def _done(run: Session, uploads: Answers, scored: Scored, pace: float) -> RoundD
         spending=prepared.spending,
         seeded=prepared.config.privacy.randomness == "seeded",
         others={metric: models for metric, models in scored.items() if metric != prepared.metric},
+        attempts=uploads.attempts if isinstance(uploads, Summed) else 1,
+        lost=len(uploads.missing),
     )
 
 
 def _line(done: RoundDone) -> dict[str, Any]:
-    """A round's line in the log: scores by the first metric, then those by the others."""
-    line = {"round": done.round, "participants": done.participants}
+    """A round's line in the log: scores by the first metric, then those by the others.
+
+    Attempts and losses are public: losses are simulated by the run's public seed, and never by a client's draws.
+    """
+    line: dict[str, Any] = {"round": done.round, "participants": done.participants}
+    line |= {"attempts": done.attempts} if done.attempts > 1 else {}
+    line |= {"lost": done.lost} if done.lost else {}
     line |= _means({"personal": done.personal, "released": done.released})
     others = {metric: _means(models) for metric, models in done.others.items()}
     return line | ({"others": others} if others else {})

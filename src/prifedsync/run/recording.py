@@ -107,6 +107,8 @@ def record_of(
         device=device_name(prepared.net.device),
         gradients=prepared.net.gradients,
         parameters=prepared.net.count,
+        attempts_used=sum(row["attempts"] - 1 for row in run.history),
+        uploads_lost=sum(row["lost"] for row in run.history),
         personal_models=_publishing(prepared, run.engine.models(run.server.released)[prepared.jobs[0].client]),
     )
     return _with_few_intervals(record)
@@ -132,16 +134,17 @@ def _clients(
     clients = []
     for i, job in enumerate(prepared.jobs):
         account = accounts[job.client]
-        rounds = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
+        slots = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
         clients.append(
             ClientRecord(
                 name=job.client,
                 records=job.steps.records if job.noisy or public_count else None,  # else the real number is not public
                 plan=once.plan(job.plan) if job.plan else None,
-                rounds_taken=account.taken,
+                rounds_taken=account.rounds,
+                slots_taken=account.taken,
                 noisy_queries=account.queries,
                 planned=once.planned(job.plan) if job.plan else None,
-                taken=once.taken(job.plan, rounds) if job.plan else None,
+                taken=once.taken(job.plan, slots) if job.plan else None,
                 test_records=tested[i] if tested and public_count else None,
                 scores={
                     model: {each.metric: _short(each.clients[i]) for each in found} for model, found in measured.items()
@@ -176,7 +179,7 @@ class _Once:
 
         self.plan = cache(plan_as_json)
         self.planned = cache(stated)
-        self.taken = cache(lambda plan, rounds: guarantees.taken(plan, rounds).as_json())
+        self.taken = cache(lambda plan, slots: guarantees.taken(plan, slots).as_json())
 
 
 def _short(score: Measured) -> Measured:
@@ -234,7 +237,7 @@ def _check_count(job: Job, account: Account) -> None:
     per_round = job.plan.mechanism.queries_per_round if job.plan else 0
     if account.queries != account.taken * per_round:
         raise RuntimeError(
-            f"client {job.client}: {account.queries} noisy queries in {account.taken} rounds of {per_round}; "
+            f"client {job.client}: {account.queries} noisy queries in {account.taken} slots of {per_round}; "
             "no guarantee can be stated"
         )
 

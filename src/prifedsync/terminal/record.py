@@ -27,6 +27,8 @@ def print_record(record: RunRecord, folder: object) -> None:
         show(console, _table(record, metric))
     for line in _explained(record):
         say(console, line)
+    if record.uploads_lost:
+        say(console, _losses(record))
     print_joining(console, record.joining_shown, len(record.clients))
     if record.guarantee is not None:
         say(console, guarantee_line(record))
@@ -93,6 +95,13 @@ def _named(names: Sequence[str]) -> str:
 
 def _count(count: int, of: str) -> str:
     return f"{count:,} {of}{'s' * (count != 1)}"
+
+
+def _losses(record: RunRecord) -> str:
+    """What became of uploads that never arrived."""
+    lost = f"{_count(record.uploads_lost, 'upload')} never arrived"
+    used = f", and the run used {_count(record.attempts_used, 'spare attempt')}" if record.attempts_used else ""
+    return f"{lost}{used}. What was spent on them is counted."
 
 
 def _protection(record: RunRecord, name: str) -> str:

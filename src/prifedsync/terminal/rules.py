@@ -42,7 +42,7 @@ def print_rules(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*(row[key] for key in COLUMNS))
     console.print(table)
     say(console, SYMBOLS)
-    alone = ", ".join(row["name"] for row in rows if row["needs_sum_alone"])
+    alone = ", ".join(_maskable(row) for row in rows if row["needs_sum_alone"])
     if alone:
         say(
             console,
@@ -51,6 +51,12 @@ def print_rules(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         for own in row["own_fields"]:
             say(console, f"{row['name']}: rule.{own['name']} = {shown(own['default'])}: {own['about']} ({own['allowed']})")
+
+
+def _maskable(row: Mapping[str, Any]) -> str:
+    """A rule that can publish personal models sends more than one vector where it does, and then no sum is enough."""
+    can_publish = any(own["name"] == "publish" for own in row["own_fields"])
+    return f"{row['name']}{' (unless rule.publish = true)' * can_publish}"
 
 
 def shown(value: object) -> str:
