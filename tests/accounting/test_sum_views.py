@@ -332,21 +332,24 @@ def test_the_noise_for_two_targets_meets_both_and_is_the_least(everybody, coalit
     assert reached[0] == pytest.approx(everybody) or reached[1] == pytest.approx(coalition)
 
 
-def test_equal_noise_in_the_sum_meets_what_every_client_needs():
-    """s = max_j T_j/√h, raised where a client needs more by itself; with less of it everywhere somebody falls short."""
+def test_a_floor_of_noise_and_what_is_missing_meet_what_every_client_needs():
+    """s_j² = max(T, a_j² − (h−1)·T) for any T, raised where a client needs more by itself; 0.1 % less is not enough."""
     draw = np.random.default_rng(0)
     for _ in range(200):
         clients = int(draw.integers(2, 9))
         least = int(draw.integers(1, clients + 1))
         colluders = int(draw.integers(0, least))
-        needed = draw.uniform(0.1, 5, clients)  # T_j, against the coalition
+        needed = draw.uniform(0.1, 5, clients)  # a_j, against the coalition
         alone = draw.uniform(0.0, 3, clients)  # c_j·noise that the client needs against everybody
-        level = max(needed) / math.sqrt(least - colluders)
-        spreads = [max(level, own) for own in alone]
+        floor = draw.uniform(0.001, max(needed) ** 2)
+        shared = [math.sqrt(max(floor, need**2 - (least - colluders - 1) * floor)) for need in needed]
+        spreads = [max(pair) for pair in zip(shared, alone, strict=True)]
         effective = [spreads[j] * gain(spreads, j, least, colluders) for j in range(clients)]
         assert all(effective[j] >= needed[j] * (1 - 1e-12) for j in range(clients))
-        lower = [level * 0.999] * clients
-        assert any(lower[j] * gain(lower, j, least, colluders) < needed[j] for j in range(clients))
+        if floor < min(needed) ** 2 / (least - colluders):  # then the others of the neediest client are at the floor
+            lower = [spread * 0.999 for spread in (floor**0.5,) * (clients - 1)]
+            lower.append(0.999 * math.sqrt(max(needed) ** 2 - (least - colluders - 1) * floor))
+            assert lower[-1] * gain(lower, clients - 1, least, colluders) < max(needed)
 
 
 def test_each_by_its_own_need_is_not_enough():

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..fdp import Bound, Neighbours, TradeOff
 from ..limits import RECORD, Unit
-from ..values import BadValue, number
+from ..values import BadValue, counted, number
 from . import paper
 from .plan import Participation, PrivacyPlan
 
@@ -218,10 +218,9 @@ def in_views(stated: Mapping[str, Any]) -> list[str]:
             numbers = f"ε ≤ {loss_up(epsilon)}, μ ≤ {loss_up(view['mu']['upper'])}"
             numbers += _if_chosen(epsilon, view.get("worst_case_participation", view)["epsilon"]["upper"])
             simulated = ", a simulation" if "simulation" in view else ""
-            who = {"clients": "{} clients", "server": "server and {} clients"}.get(view["who"], view["who"])
-            lines += textwrap.wrap(
-                f"{who.format(view['colluders'])}: {numbers}{simulated}, if {view['assumes']}", REPR_WIDTH
-            )
+            others = counted(view["colluders"], "client")
+            who = {"clients": others, "server": f"server and {others}"}.get(view["who"], view["who"])
+            lines += textwrap.wrap(f"{who}: {numbers}{simulated}, if {view['assumes']}", REPR_WIDTH)
     return lines
 
 
