@@ -50,10 +50,7 @@ Colluders = Annotated[int | None, typer.Option(help="Number of clients that may 
 Attempts = Annotated[int | None, typer.Option(help="Spare attempts of the whole run, all charged; default: 0.")]
 LeastClients = Annotated[
     int | None,
-    typer.Option(
-        help="Least number of clients in a sum; default: all, less --attempts. With --participation below 1 the default "
-        "is 1, and with --masks it must be given."
-    ),
+    typer.Option(help="Least clients in a sum; default: all less --attempts, 1 if p < 1."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
