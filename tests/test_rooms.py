@@ -25,7 +25,9 @@ ORDER = (
     ("server",),
     ("planning",),
     ("settings",),
-    ("engines", "owner"),
+    ("asking",),
+    ("engines",),
+    ("owner",),
     ("run",),
     ("experiments",),
     ("audit", "bench"),
@@ -43,6 +45,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
         "rules",
         "sync",
         "server",
+        "asking",
         "engines",
         "owner",
         "run",
@@ -59,7 +62,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
     "rich": {"terminal"},
     "click": {"cli"},
     "triton": {"local"},
-    "cryptography": {"local"},
+    "cryptography": {"local", "owner"},
     "sklearn": {"data"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
