@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
 from ..config.declaring import field
 from ..config.fields import DataConfig
+from ..config.reading import values
 from ..limits import LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS, MOST_STEPS
+from ..values import BadValue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +94,26 @@ class Policy:
     replies: RepliesConfig = field(RepliesConfig)
     files: FilesConfig = field(FilesConfig)
     folder: Path = Path()  # of the policy file; not a field of it
+
+    @overload
+    def path(self, name: Literal["ledger", "log", "socket"]) -> Path: ...
+
+    @overload
+    def path(self, name: Literal["anchor", "identity"]) -> Path | None: ...
+
+    def path(self, name: Literal["ledger", "log", "socket", "anchor", "identity"]) -> Path | None:
+        """Where a file of the owner lies; None where the policy names none."""
+        named: str = self.masks.identity if name == "identity" else getattr(self.files, name)
+        return self.folder / named if named else None
+
+
+def read(path: str | Path) -> Policy:
+    """The policy in this file."""
+    path = Path(path)
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise BadValue("policy", path, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadValue("policy", path, f"is not TOML: {error}") from None
+    return Policy(**values(Policy, found, "", Policy), folder=path.resolve().parent)

@@ -7,6 +7,7 @@ from .audit import print_audit
 from .bench import print_bench
 from .contributions import print_contributions
 from .evaluation import print_evaluation
+from .ledger import print_entries, print_status
 from .lines import print_warnings, screen
 from .paper import print_tables
 from .partition import print_partition
@@ -25,11 +26,13 @@ __all__ = [
     "print_audit",
     "print_bench",
     "print_contributions",
+    "print_entries",
     "print_evaluation",
     "print_partition",
     "print_record",
     "print_rules",
     "print_statement",
+    "print_status",
     "print_tables",
     "print_views",
     "print_warnings",
