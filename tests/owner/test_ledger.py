@@ -297,7 +297,7 @@ def test_only_heads_of_this_ledger_are_known(ledger):
 
 
 def test_a_ledger_is_not_made_by_opening_it(site):
-    with pytest.raises(BadValue, match="does not exist.*ledger new"):
+    with pytest.raises(BadValue, match=r"does not exist.*ledger new"):
         site.open()
     assert not list(site.folder.iterdir())
 
@@ -324,7 +324,7 @@ def test_another_source_or_unit_is_refused(site, ledger):
         site.open()
     site.source = "clinic"
     site.budget = Budget(epsilon=1.0)
-    with pytest.raises(BadValue, match="budget.epsilon = 1.0 is set, and the ledger adds up mu"):
+    with pytest.raises(BadValue, match=r"budget.epsilon = 1.0 is set, and the ledger adds up mu"):
         site.open()
 
 

@@ -91,9 +91,9 @@ def test_the_site_is_whole(site):
 @pytest.mark.parametrize("statement", EDITS.values(), ids=EDITS)
 def test_an_edit_is_seen_when_the_ledger_is_opened(site, statement):
     edited(site, statement)
-    with pytest.raises(BadValue, match="is damaged|is behind its anchor|has schema version"):
+    with pytest.raises(BadValue, match=r"is damaged|is behind its anchor|has schema version"):
         site.open()
-    with pytest.raises(BadValue, match="is damaged|is behind its anchor|has schema version"):
+    with pytest.raises(BadValue, match=r"is damaged|is behind its anchor|has schema version"):
         verify(site.path, site.anchor)
 
 
@@ -220,13 +220,13 @@ def test_a_copy_rolled_back_behind_the_anchor_is_refused(site, tmp_path):
 def test_a_damaged_or_missing_anchor_is_refused(site, damage):
     text = site.anchor.read_bytes()
     site.anchor.write_bytes(damage)
-    with pytest.raises(BadValue, match="anchor = .* is damaged"):
+    with pytest.raises(BadValue, match=r"anchor = .* is damaged"):
         site.open()
     site.anchor.write_bytes(text.replace(b'"committed":0', b'"committed":1'))
-    with pytest.raises(BadValue, match="anchor = .* is damaged"):
+    with pytest.raises(BadValue, match=r"anchor = .* is damaged"):
         site.open()
     site.anchor.unlink()
-    with pytest.raises(BadValue, match="anchor = .* does not exist, and the policy names it"):
+    with pytest.raises(BadValue, match=r"anchor = .* does not exist, and the policy names it"):
         site.open()
 
 
@@ -313,7 +313,7 @@ def test_an_old_backup_needs_a_word_and_carries_over_what_was_committed(site, tm
     charge(ledger, "a", 3)
     committed = ledger.totals().committed
     ledger.close_file()
-    with pytest.raises(BadValue, match="may be behind: entry 11 was seen since.*--confirm-loss"):
+    with pytest.raises(BadValue, match=r"may be behind: entry 11 was seen since.*--confirm-loss"):
         restore(site.path, tmp_path / "early.db", **site.named)
     assert verify(site.path, site.anchor).head.number == 11
     found = restore(site.path, tmp_path / "early.db", **site.named, confirm_loss=True)
@@ -346,7 +346,7 @@ def test_a_backup_that_nothing_vouches_for_needs_a_word(site, tmp_path):
 def test_a_ledger_in_use_is_not_replaced(site, tmp_path):
     ledger = site.open()
     ledger.backup(tmp_path / "backup.db")
-    with pytest.raises(BadValue, match="is in use.*stop the daemon first"):
+    with pytest.raises(BadValue, match=r"is in use.*stop the daemon first"):
         restore(site.path, tmp_path / "backup.db", **site.named)
     charge(ledger, "a", 3)
     ledger.close_file()

@@ -152,7 +152,7 @@ def restore(
     file: File,
     confirm_loss: Annotated[
         bool,
-        typer.Option("--confirm-loss", help="Entries are lost: close all runs, and count all that was reserved as spent."),
+        typer.Option("--confirm-loss", help="Entries are lost: close all runs, and count what was reserved as spent."),
     ] = False,
 ) -> None:
     """Put a backup in the place of the ledger. The daemon must be stopped."""

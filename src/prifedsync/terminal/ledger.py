@@ -12,6 +12,7 @@ from ..accounting.statement import loss_up
 from ..values import counted
 from .lines import say, screen, show, table_of, warn
 
+ALONE = "One run has the whole budget, by its own exact guarantee. No other run is accepted beside it or after it."
 SIGN = {"mu": "μ", "epsilon": "ε"}
 WIDTH = 50  # characters of the bar
 NO_ANCHOR = "the policy names no anchor: a ledger that was rolled back cannot be told from this one; set files.anchor"
@@ -43,7 +44,7 @@ def print_status(page: Page) -> None:
         say(console, "No run was enrolled yet.")
     late = sum(run["late"] for run in page["runs"])
     if late:
-        warn(console, [f"{counted(late, 'reply').replace('replys', 'replies')} left late; raise replies.seconds"])
+        warn(console, [f"{late:,} of the replies left late; set a larger replies.seconds"])
     _print_anchor(page)
 
 
@@ -70,7 +71,7 @@ def _print_budget(page: Page) -> None:
     if page["alone"]:
         say(
             console,
-            "One run has the whole budget, by its own exact guarantee. No other run is accepted beside or after it.",
+            "One run has the whole budget, by its own exact guarantee. No other run is accepted beside it or after it.",
         )
     say(console, "")
 
@@ -81,12 +82,9 @@ def _bar(page: Page) -> Text:
     spent = min(WIDTH, math.ceil(WIDTH * page["spent"] / limit - 1e-9))
     reserved = min(WIDTH - spent, math.ceil(WIDTH * page["reserved"] / limit - 1e-9))
     left = WIDTH - spent - reserved
-    parts = [f"{name} {_percent(page[key] / limit, up)}" for name, key, up in SHARES]
+    parts = [f"{name} {_percent(page[name] / limit, up=name != 'left')}" for name in ("spent", "reserved", "left")]
     bar = Text.assemble(("█" * spent, "red"), ("▒" * reserved, "yellow"), ("░" * left, "green"))
     return Text.assemble(bar, f"  {', '.join(parts)}")
-
-
-SHARES = (("spent", "spent", True), ("reserved", "reserved", True), ("left", "left", False))
 
 
 def _percent(share: float, up: bool) -> str:

@@ -34,11 +34,8 @@ def status_of(policy: Policy) -> dict[str, Any]:
     named = policy.path("ledger"), policy.source.name, budget_of(policy), policy.path("anchor")
     ledger = Ledger.open_unanchored(*named, readonly=True)
     try:
-        return {
-            **totals_of(ledger),
-            "runs": [_row(run, ledger.budget) for run in ledger.runs()],
-            "anchor": _anchor(ledger, policy),
-        }
+        rows = [_row(run, ledger.budget) for run in ledger.runs()]
+        return {**totals_of(ledger), "runs": rows, "anchor": _anchor(ledger, policy)}
     finally:
         ledger.close_file()
 
