@@ -31,7 +31,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the back
 def new(
     policy: PolicyFile,
     after_loss: Annotated[
-        bool, typer.Option("--after-loss", help="The old ledger is lost: begin with all that the anchor says it committed.")
+        bool, typer.Option("--after-loss", help="The old one is lost: begin with what the anchor says it committed.")
     ] = False,
 ) -> None:
     """Make the ledger of a source of records, once."""
@@ -152,7 +152,7 @@ def restore(
     file: File,
     confirm_loss: Annotated[
         bool,
-        typer.Option("--confirm-loss", help="Entries are lost: close all runs, and count what was reserved as spent."),
+        typer.Option("--confirm-loss", help="Entries are lost: all that was reserved counts as spent."),
     ] = False,
 ) -> None:
     """Put a backup in the place of the ledger. The daemon must be stopped."""
