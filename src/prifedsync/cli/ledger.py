@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=PlainGroup,
-    help="The ledger of a data owner: what was reserved, charged and closed.",
+    help="Read and keep the ledger of a data owner.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -80,7 +80,7 @@ def verify(
     receipt: Annotated[Path | None, typer.Option(help="Check the signature of this receipt.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check all of a ledger against itself and its anchor; or the signature of a receipt."""
+    """Check a ledger against itself and its anchor, or a receipt."""
     if policy is None and receipt is None:
         raise BadValue("policy", "none", "must be given", "name a policy, or --receipt FILE")
     found: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def restore(
 
 @app.command(cls=PlainCommand)
 def anchor(policy: PolicyFile) -> None:
-    """Write the anchor anew, when you are sure that this is the latest ledger."""
+    """Write the anchor anew, if this is the latest ledger."""
     from ..owner.ledger import Ledger
     from ..owner.ledger.pages import budget_of
 

@@ -9,7 +9,7 @@ from . import status
 
 app = typer.Typer(
     cls=PlainGroup,
-    help="The data owner's side: records, policy and budget stay with their owner.",
+    help="Hold records, and answer for them within a policy.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
