@@ -327,6 +327,11 @@ def test_files_are_the_owners_alone(site, ledger):
         assert path.stat().st_mode & 0o777 == 0o600, path
 
 
+@pytest.mark.parametrize(("setting", "value"), [("synchronous", 2), ("secure_delete", 1), ("journal_mode", "wal")])
+def test_a_committed_transaction_is_on_the_disk_and_what_is_dropped_is_not(ledger, setting, value):
+    assert ledger.chain.sql.execute(f"PRAGMA {setting}").fetchone() == (value,)
+
+
 def test_another_source_or_unit_is_refused(site, ledger):
     site.source = "other"
     with pytest.raises(BadValue, match="the ledger of the source clinic, and the policy names other"):
