@@ -195,3 +195,18 @@ def test_an_anchor_is_written_anew(filled):
     assert "does not exist, and the policy names it" in ran(filled, "ledger", "show", status=2)
     assert "is the anchor of entry 9" in ran(filled, "ledger", "anchor")
     ran(filled, "ledger", "verify")
+
+
+def test_an_anchor_that_has_seen_more_is_not_overwritten(filled):
+    """Otherwise one command would hide that the ledger was rolled back."""
+    ran(filled, "ledger", "backup", "early.db")
+    ledger = filled.open()
+    charge(ledger, RUN, 5)
+    committed = ledger.totals().committed
+    ledger.close_file()
+    (filled.folder / "early.db").replace(filled.path)
+    before = filled.anchor.read_bytes()
+    assert "is behind its anchor" in ran(filled, "ledger", "anchor", status=2)
+    assert filled.anchor.read_bytes() == before
+    ran(filled, "ledger", "restore", "ledger.db", "--confirm-loss")  # the copy itself, if there is no better one
+    assert as_json(filled, "owner", "status")["spent"] == pytest.approx(committed)

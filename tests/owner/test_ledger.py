@@ -302,6 +302,28 @@ def test_only_heads_of_this_ledger_are_known(ledger):
     assert not ledger.knows(Head(10**30, bytes(32)))
 
 
+def test_a_head_tells_nothing_about_its_entry(tmp_path):
+    """The same charges at the same time give other heads: an asker cannot find a field of an entry by trying."""
+    heads = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        site = Site(tmp_path / name)
+        site.new().close_file()
+        ledger = site.open(clock=lambda: 0.0)
+        reserve(ledger)
+        heads.append(charge(ledger))
+        ledger.note_late("a")
+        bodies = {entry.kind: entry.body for entry in ledger.chain.entries()}
+        ledger.close_file()
+        assert len(bodies["charged"]["salt"]) == 32
+        assert "time" not in bodies["charged"]
+        assert "time" not in bodies["late"]
+    assert heads[0].number == heads[1].number
+    assert heads[0].hash != heads[1].hash
+    salts = {entry.body["salt"] for entry in site.open().chain.entries()}
+    assert len(salts) == 4
+
+
 # ---------------------------------------------------------------------- opening
 
 

@@ -179,7 +179,7 @@ def restore(
 
 @app.command(cls=PlainCommand)
 def anchor(policy: PolicyFile) -> None:
-    """Write the anchor anew, if this is the latest ledger."""
+    """Write an anchor that is missing, if this is the latest ledger."""
     from ..owner.ledger import Ledger
     from ..owner.ledger.pages import budget_of
 
@@ -188,8 +188,20 @@ def anchor(policy: PolicyFile) -> None:
     if path is None:
         raise BadValue("files.anchor", '""', "must be set", "name a file on another disk or machine")
     ledger = Ledger.open_unanchored(read.path("ledger"), read.source.name, budget_of(read), path)
+    if _readable(path):
+        ledger.check_anchor()  # one that has seen more than this ledger is not overwritten
     ledger.write_anchor()
     print(f"{path} is the anchor of entry {ledger.head.number}")
+
+
+def _readable(path: Path) -> bool:
+    """Whether there is an anchor, and it is not damaged."""
+    from ..owner.ledger import Anchor
+
+    try:
+        return Anchor.read(path) is not None
+    except BadValue:
+        return False
 
 
 def _read(path: Path) -> Policy:

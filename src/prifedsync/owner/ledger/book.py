@@ -313,8 +313,7 @@ class Ledger:
                 "reply": digest(body, said.encode()).hex(),
                 "status": status,
                 "queries": whole("queries", queries, 0),
-                "time": self._clock(),
-            }
+            }  # and no time: when a training was ready may depend on records
             entry = self._append("charged", told)
             row = (run, round, attempt, entry.number, question, status, queries, said, body)
             self._chain.sql.execute(f"INSERT INTO replies VALUES ({marks(row)})", row)
@@ -353,7 +352,7 @@ class Ledger:
         """A reply of this run left later than the policy says."""
         with self._chain.writing():
             known = self._known(run)
-            self._put(after(known, self._append("late", {"run": run, "time": self._clock()})))
+            self._put(after(known, self._append("late", {"run": run})))
         self._cover()
 
     # ------------------------------------------------------------------ copies and receipts
