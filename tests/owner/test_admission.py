@@ -11,7 +11,7 @@ from prifedsync.config import ModelConfig
 from prifedsync.data import Task
 from prifedsync.local import Job, Optimiser, UnnoisedSteps
 from prifedsync.local.optimisers import OPTIMISERS
-from prifedsync.owner.admission import MOST_LAYERS, refusal
+from prifedsync.owner.admission import refusal
 from prifedsync.owner.policy import from_mapping
 
 KEY = "{:064x}"
@@ -128,11 +128,6 @@ BOUNDARIES = {  # what: (the last acceptable document, the first unacceptable on
     ),
     "layer rules": (asked(), asked(model=ModelConfig(layer_rules=("x:y",))), Refusal.MODEL),
     "parameters": (asked(shape=(1665,)), asked(shape=(1666,)), Refusal.MODEL),
-    "layers": (
-        asked(model=ModelConfig(name="mlp", hidden=(1,) * MOST_LAYERS)),
-        asked(model=ModelConfig(name="mlp", hidden=(1,) * (MOST_LAYERS + 1))),
-        Refusal.MODEL,
-    ),
     "rule": (asked(rule_name="ditto"), asked(rule_name="fedprox"), Refusal.RULE),
     "a rule of the owner's": (asked(rule_name="shop.rules:Own"), asked(rule_name="shop.rules:own"), Refusal.RULE),
     "classes": (asked(), asked(task=Task("classes", 4)), Refusal.TRAINING),

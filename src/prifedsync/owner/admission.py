@@ -16,8 +16,6 @@ from ..data import Task
 from ..local import Job
 from .policy import Policy
 
-MOST_LAYERS = 100  # of an mlp: more of them would take long to build, however narrow they are
-
 
 class RunDocument(Protocol):
     """What is read of a run's document here."""
@@ -54,7 +52,7 @@ def refusal(policy: Policy, document: RunDocument) -> Refusal | None:
 def _other_model(policy: Policy, document: RunDocument, own: Job) -> bool:
     model = document.model
     known = model.name in policy.limits.models and not model.layer_rules
-    return not known or len(model.hidden) > MOST_LAYERS or _parameters(document) > policy.limits.parameters
+    return not known or _parameters(document) > policy.limits.parameters
 
 
 def _parameters(document: RunDocument) -> int:
