@@ -5,6 +5,7 @@ Tables are made of plain values: records, statements, and what `--json` prints. 
 
 from .audit import print_audit
 from .bench import print_bench
+from .checkup import print_checkup
 from .contributions import print_contributions
 from .evaluation import print_evaluation
 from .lines import print_warnings, screen
@@ -24,6 +25,7 @@ __all__ = [
     "print_answers",
     "print_audit",
     "print_bench",
+    "print_checkup",
     "print_contributions",
     "print_evaluation",
     "print_partition",
