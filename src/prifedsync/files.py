@@ -35,10 +35,10 @@ def write_file(path: Path, content: bytes, private: bool = False) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """Sync a rename to the disk. Some file systems have no such call; there nothing more can be done."""
     folder = os.open(path, os.O_RDONLY)
     try:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .accounting import Crowd, Neighbours, NoisySteps, PrivacyPlan, Sampling
+from .accounting import Crowd, Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from .accounting.plan import Participation
 from .accounting.statement import SIMULATION as SIMULATION  # with the other words of a record, for those who read one
 from .accounting.statement import Numbers, Statement
@@ -48,6 +48,10 @@ MASKS_SIMULATED = (
     "against the server are about the same run between machines"
 )
 NUMBERS = ("delta", "epsilon", "mu", "advantage", "worst_case_participation", "unit")  # of a statement, without its curve
+MECHANISMS: Mapping[str, type[NoisySteps | OutputPerturbation]] = {  # by the name that a plan in JSON has
+    "NoisySteps": NoisySteps,
+    "OutputPerturbation": OutputPerturbation,
+}
 SHARED = ("plan", "planned", "taken")  # of a client: in JSON the place in a list of all different ones
 
 
@@ -400,15 +404,16 @@ def plan_as_json(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
-    """The plan that `plan_as_json` wrote. Its mechanism must be noisy steps."""
-    if data.get("mechanism") != NoisySteps.__name__:
-        remedy = "use a plan of noisy steps"
-        rule = f"must be {NoisySteps.__name__}"
-        raise BadValue("plan.mechanism", data.get("mechanism"), rule, remedy)
-    numbers = {field.name: data[field.name] for field in dataclasses.fields(NoisySteps) if field.name in data}
-    sampling = Sampling(data["sampling"])
+    """The plan that `plan_as_json` wrote."""
+    kind = MECHANISMS.get(data.get("mechanism", ""))
+    if kind is None:
+        rule = f"must be one of {', '.join(MECHANISMS)}"
+        raise BadValue("plan.mechanism", data.get("mechanism"), rule)
+    numbers = {field.name: data[field.name] for field in dataclasses.fields(kind) if field.name in data}
+    if "sampling" in numbers:
+        numbers["sampling"] = Sampling(numbers["sampling"])
     return PrivacyPlan(
-        mechanism=NoisySteps(**(numbers | {"sampling": sampling})),
+        mechanism=kind(**numbers),
         rounds=data["rounds"],
         participation=data["participation"],
         neighbours=Neighbours(data["neighbours"]),

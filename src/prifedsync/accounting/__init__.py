@@ -1,6 +1,7 @@
 """Plans, guarantees, calibration and budgets, client by client. No torch."""
 
 from ..fdp import Neighbours
+from .budget import Budget, Cost
 from .calibrate import CannotMeet, Target, calibrated
 from .calibrator import Calibrator
 from .mechanisms import Mechanism, NoisySteps, OutputPerturbation, Sampling
@@ -10,9 +11,11 @@ from .statement import Statement
 from .views import Crowd, NoClaim, View
 
 __all__ = [
+    "Budget",
     "BudgetSpent",
     "Calibrator",
     "CannotMeet",
+    "Cost",
     "Crowd",
     "FixedMechanism",
     "GaussianFilter",

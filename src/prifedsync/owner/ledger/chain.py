@@ -1,0 +1,187 @@
+"""The entries of a ledger: an SQLite file in which every entry has the hash of all entries before it.
+
+WAL and `synchronous = FULL`: a transaction that was committed is on the disk. `secure_delete`: what is dropped is
+overwritten. Several processes may have a ledger open. So the head is read inside each transaction, and never kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from ...asking.questions import Head
+from ...files import sync_folder
+from ...values import BadValue
+from . import schema
+
+PATIENCE = 30.0  # seconds that a transaction waits for that of another process
+PAGE = 16384  # bytes: replies are large
+START = bytes(32)  # stands for the hash before the first entry
+
+
+class LedgerFailed(OSError):
+    """The ledger could not be read or written. It is as it was before."""
+
+
+class Entry(NamedTuple):
+    """One entry. Its body is JSON, with sorted keys and without spaces."""
+
+    number: int
+    kind: str
+    body: Mapping[str, Any]
+    hash: bytes
+
+
+def damaged(path: Path, what: str) -> BadValue:
+    return BadValue("ledger", path, f"is damaged: {what}", "restore a backup: prifedsync ledger restore POLICY FILE")
+
+
+def digest(*parts: bytes) -> bytes:
+    """A digest of the parts, each behind its length."""
+    framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return hashlib.blake2b(framed, digest_size=32).digest()
+
+
+def canonical(value: object) -> str:
+    """JSON that is the same text for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _hash(number: int, kind: str, body: str, before: bytes) -> bytes:
+    return digest(b"entry", number.to_bytes(8, "little"), kind.encode(), body.encode(), before)
+
+
+class Chain:
+    """An open file of entries. `writing` is one transaction: all of it is on the disk, or nothing is."""
+
+    def __init__(self, path: Path, readonly: bool = False) -> None:
+        self.path = path
+        self.readonly = readonly
+        self._lock = threading.RLock()
+        mode = "ro" if readonly else "rw"
+        with self._failing():
+            self.sql = sqlite3.connect(
+                f"file:{quote(str(path.absolute()))}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                timeout=PATIENCE,
+                check_same_thread=False,
+            )
+            for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+                self.sql.execute(f"PRAGMA {setting}")
+
+    @staticmethod
+    def make(path: Path, kind: str, body: Mapping[str, Any]) -> None:
+        """A new file with its first entry, whole or not at all. A file that exists is not touched."""
+        new = path.with_name(path.name + ".new")
+        new.unlink(missing_ok=True)
+        try:
+            os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            chain = Chain(new)
+            try:
+                chain.sql.execute(f"PRAGMA page_size = {PAGE}")
+                chain.sql.execute("PRAGMA journal_mode = WAL")
+                with chain.writing():
+                    schema.make(chain.sql)
+                    chain.append(kind, body)
+            finally:
+                chain.close()
+            os.link(new, path)  # refuses if there is one, unlike a rename
+        except FileExistsError:
+            raise BadValue("ledger", path, "exists already", "a source of records has one ledger for ever") from None
+        finally:
+            for each in (new, new.with_name(new.name + "-wal"), new.with_name(new.name + "-shm")):
+                each.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def close(self) -> None:
+        self.sql.close()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Errors of SQLite as errors of this ledger: a damaged file is bad input, anything else a failure."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise LedgerFailed(f"the ledger {self.path} cannot be used now: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise damaged(self.path, str(error)) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A transaction that no other process writes beside. If anything fails, nothing of it has happened."""
+        with self._lock, self._failing():
+            self.sql.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.sql.execute("COMMIT")
+            except BaseException:
+                if self.sql.in_transaction:
+                    self.sql.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One state of the ledger for all that is read inside, also inside of `writing`."""
+        with self._lock, self._failing():
+            if self.sql.in_transaction:
+                yield
+                return
+            self.sql.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.sql.execute("ROLLBACK")
+
+    def head(self) -> Head:
+        """The last entry."""
+        row = self.sql.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        return Head(-1, START) if row is None else Head(*row)
+
+    def append(self, kind: str, body: Mapping[str, Any]) -> Head:
+        """One more entry, inside of `writing`."""
+        assert self.sql.in_transaction
+        last = self.head()
+        text = canonical(body)
+        head = Head(last.number + 1, _hash(last.number + 1, kind, text, last.hash))
+        self.sql.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (head.number, kind, text, head.hash))
+        return head
+
+    def hash_of(self, number: int) -> bytes | None:
+        """The hash of one entry, or None if there is no such entry."""
+        if not 0 <= number < 2**63:
+            return None
+        row = self.sql.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def entry(self, number: int) -> Entry | None:
+        """One entry, as it stands: `entries` checks hashes."""
+        row = self.sql.execute("SELECT number, kind, body, hash FROM entries WHERE number = ?", (number,)).fetchone()
+        return None if row is None else Entry(row[0], row[1], json.loads(row[2]), row[3])
+
+    def empty_log(self) -> None:
+        """Move the write-ahead log into the file and cut it, so that it holds no copy of what was dropped."""
+        with self._lock, self._failing():
+            self.sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries from the first on, each checked against its hash and that of the entry before."""
+        before = START
+        expected = 0
+        for number, kind, text, found in self.sql.execute("SELECT number, kind, body, hash FROM entries ORDER BY number"):
+            well_typed = isinstance(kind, str) and isinstance(text, str)
+            if number != expected or not well_typed or found != _hash(number, kind, text, before):
+                raise damaged(self.path, f"entry {expected} is missing or was changed")
+            yield Entry(number, kind, json.loads(text), found)
+            before = found
+            expected += 1
+        if expected == 0:
+            raise damaged(self.path, "it has no entries")
