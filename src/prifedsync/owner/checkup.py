@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from ..values import BadValue, counted
 from .keys import pinned
 from .ledger import Ledger
 from .policy import Policy
-from .records import OwnRecords, records_of
+from .records import records_of
 from .trial import Trial, tried
 
 LONGEST_SOCKET = 107  # bytes of a path that a Unix socket can have
@@ -63,11 +63,11 @@ def _records(policy: Policy) -> Iterator[Finding]:
         try:
             trials.append(tried(policy, own, model))
             yield _model(policy, trials[-1])
+            yield from (Finding(f"model {model}", "warn", note, "look at the records") for note in trials[-1].notes)
         except BadValue as error:
-            remedy = f"remove it from limits.models, or: {error.remedy}" if error.remedy else "remove it from limits.models"
-            yield _wrong(f"model {model}", error)._replace(remedy=remedy)
+            yield _wrong(f"model {model}", error)._replace(remedy="remove it from limits.models, or change the records")
     if trials:
-        yield _time(policy, own, max(trials, key=lambda trial: trial.seconds))
+        yield _time(policy, max(trials, key=lambda trial: trial.seconds))
 
 
 def _model(policy: Policy, trial: Trial) -> Finding:
@@ -78,10 +78,11 @@ def _model(policy: Policy, trial: Trial) -> Finding:
     return Finding(f"model {trial.model}", "ok", said)
 
 
-def _time(policy: Policy, own: OwnRecords, slowest: Trial) -> Finding:
+def _time(policy: Policy, slowest: Trial) -> Finding:
     """The longest round that the policy allows, against the time after which a reply leaves."""
     longest = slowest.seconds * policy.limits.local_steps
-    said = f"a round of {counted(policy.limits.local_steps, 'step')} on all records takes about {longest:.2g} s with {slowest.model}"
+    steps = counted(policy.limits.local_steps, "step")
+    said = f"a round of {steps} on all records takes about {longest:.2g} s with {slowest.model}"
     if ROOM * longest <= policy.replies.seconds:
         return Finding("time", "ok", f"{said}; replies leave after {policy.replies.seconds:g} s")
     remedy = f"set replies.seconds to at least {ROOM * longest:.2g}, or lower limits.local_steps"
@@ -133,7 +134,8 @@ def _users(policy: Policy) -> Iterator[Finding]:
         remedy = f"make the user (useradd --system {missing[0]}), or correct users"
         yield Finding("users", "wrong", f"there is no user {', '.join(missing)}", remedy)
     elif not policy.users:
-        said = f"only the daemon's own user ({pwd.getpwuid(os.geteuid()).pw_name}) may ask, and can read the records as well"
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        said = f"only the daemon's own user ({user}) may ask, and can read the records as well"
         yield Finding("users", "warn", said, "name another user in users, under which the network side runs")
     else:
         yield Finding("users", "ok", f"{', '.join(policy.users)} may ask")
@@ -153,7 +155,8 @@ def _socket(policy: Policy) -> Iterator[Finding]:
         remedy = "choose a shorter one, as in /run/prifedsync/owner.sock"
         yield Finding("socket", "wrong", f"{path} is longer than {LONGEST_SOCKET} bytes", remedy)
     elif not path.parent.is_dir():
-        yield Finding("socket", "wrong", f"there is no folder {path.parent}", "make it, or let systemd make it (docs/owner.md)")
+        remedy = "make it, or let systemd make it (docs/owner.md)"
+        yield Finding("socket", "wrong", f"there is no folder {path.parent}", remedy)
     else:
         yield Finding("socket", "ok", str(path))
 
@@ -180,7 +183,9 @@ def _ledger(policy: Policy) -> Iterator[Finding]:
     if totals.left > 0:
         yield Finding("budget", "ok", left)
     else:
-        yield Finding("budget", "warn", "nothing of the budget is left: new runs are refused", "see prifedsync owner status")
+        yield Finding(
+            "budget", "warn", "nothing of the budget is left: new runs are refused", "see prifedsync owner status"
+        )
 
 
 def _anchor(policy: Policy) -> Iterator[Finding]:
@@ -206,8 +211,5 @@ def _replies(policy: Policy) -> Iterator[Finding]:
         said = "scores on this owner's test records leave without noise, and no guarantee covers them"
         yield Finding("metrics", "warn", said, "set replies.metrics = false")
     if policy.budget.epsilon is not None and policy.budget.delta * policy.source.records >= 1:
-        said = f"delta = {policy.budget.delta:g} is not below 1/{policy.source.records}: whole records may be published under it"
+        said = f"delta = {policy.budget.delta:g} is not below 1/{policy.source.records}: it allows to publish whole records"
         yield Finding("delta", "warn", said, "set a smaller budget.delta")
-
-
-Check = Callable[[Policy], Iterator[Finding]]

@@ -22,4 +22,6 @@ def print_checkup(found: Mapping[str, Any]) -> None:
     for each in found["findings"]:
         if each["remedy"]:
             say(console, Text.assemble((f"{each['what']}:", STYLES[each["status"]]), f" {each['remedy']}"))
-    say(console, "an owner can serve with this policy" if found["passed"] else "the daemon would not serve with this policy")
+    say(
+        console, "an owner can serve with this policy" if found["passed"] else "the daemon would not serve with this policy"
+    )
