@@ -16,6 +16,7 @@ from ..rules.outside import checked_class
 from ..values import BadValue, counted
 from .keys import pinned
 from .ledger import Ledger
+from .permissions import check_private
 from .policy import Policy
 from .records import records_of
 from .trial import Trial, tried
@@ -25,7 +26,7 @@ ROOM = 3  # a reply should leave after so many times what its training takes
 
 
 class Finding(NamedTuple):
-    """One line of the table. "wrong": the daemon would refuse to start, or every run."""
+    """One line of the table. "wrong": the daemon would refuse to start, or every run, or others can read the records."""
 
     what: str
     status: Literal["ok", "warn", "wrong"]
@@ -35,7 +36,7 @@ class Finding(NamedTuple):
 
 def checkup(policy: Policy) -> tuple[Finding, ...]:
     """All findings about a policy that could be read."""
-    checks = (_records, _rules, _names, _users, _socket, _ledger, _anchor, _replies)
+    checks = (_files, _records, _rules, _names, _users, _socket, _ledger, _anchor, _replies)
     return tuple(finding for check in checks for finding in check(policy))
 
 
@@ -44,6 +45,18 @@ def _wrong(what: str, error: BadValue) -> Finding:
 
 
 # ---------------------------------------------------------------------- records and what is trained on them
+
+
+def _files(policy: Policy) -> Iterator[Finding]:
+    """Who may read the files of records, where the policy names them."""
+    named_by_path = policy.data.source in ("csv", "npz")
+    path = policy.folder / policy.data.path
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    for file in files if named_by_path and path.exists() else ():
+        try:
+            check_private("data.path", file)
+        except BadValue as error:
+            yield _wrong("records", error)
 
 
 def _records(policy: Policy) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`prifedsync owner`, one file a command."""
+"""`prifedsync owner`: the side of whoever owns the records, one file a command."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from . import check, key, new
 
 app = typer.Typer(
     cls=PlainGroup,
-    help="The side of whoever owns records: policy, keys, daemon.",
+    help="Own records: a policy, a ledger, and a daemon that answers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 for command in (new.new, check.check, key.key):
     app.command(cls=PlainCommand)(command)
+
+__all__ = ["app"]
