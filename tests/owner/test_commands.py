@@ -11,11 +11,10 @@ from prifedsync.owner.policy import read
 
 
 def call(folder, *words):
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "prifedsync.cli", "owner", *words], capture_output=True, text=True, cwd=folder, check=False,
         timeout=120, env=os.environ | {"COLUMNS": "100"},
     )  # fmt: skip
-    return done
 
 
 def test_a_new_policy_is_private_and_readable(tmp_path):

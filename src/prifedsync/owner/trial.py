@@ -11,6 +11,7 @@ from ..accounting import Neighbours, NoisySteps, PrivacyPlan
 from ..asking.document import RunDocument
 from ..asking.tensors import HELPER, packed
 from ..config import ModelConfig
+from ..data import Records
 from ..local import Job, Optimiser, SystemDraws
 from ..values import BadValue
 from .policy import Policy
@@ -18,6 +19,8 @@ from .records import OwnRecords
 from .trainer import Trainer, Unanswerable, net_of
 
 ROUNDS = 3  # the first one sets things up and is not timed
+STEPS = 10  # of a round, so that what a round takes besides its steps counts little
+MOST_UNITS = 1000  # that are trained on; the time of more is in proportion
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,17 @@ class Trial:
     model: str
     parameters: int
     gradients: str  # how they are computed, in words
-    seconds: float  # of a round with one step on all records
+    seconds: float  # of one step on all records
     notes: tuple[str, ...]  # what the trainer logged for the owner
 
 
 def tried(policy: Policy, own: OwnRecords, model: str) -> Trial:
-    """The model trained for a few rounds, each with one noisy step on all records. Refused where a run would be."""
-    document = _document(policy, own, model)
+    """The model trained for a few rounds with full batches of the first records. Refused where a run would be."""
+    few = _first(own.train)
+    document = _document(policy, own, model, few.units)
     notes: list[str] = []
     try:
-        trainer = Trainer(document, policy.client, own.train, draws=SystemDraws(), log=notes.append)
+        trainer = Trainer(document, policy.client, few, draws=SystemDraws(), log=notes.append)
     except Unanswerable as refused:
         rule = f"cannot be trained on these records: {'; '.join(notes)}"
         raise BadValue("limits.models", model, rule, "remove it") from refused
@@ -49,18 +53,27 @@ def tried(policy: Policy, own: OwnRecords, model: str) -> Trial:
         begun = time.perf_counter()
         trainer.answer(round, 0, (), helper)
         seconds.append(time.perf_counter() - begun)
-    return Trial(model, trainer.count, trainer.net.gradients, max(seconds[1:]), tuple(notes))
+    one_step = max(seconds[1:]) / STEPS * len(own.train) / len(few)
+    return Trial(model, trainer.count, trainer.net.gradients, one_step, tuple(notes))
 
 
-def _document(policy: Policy, own: OwnRecords, model: str) -> RunDocument:
+def _first(records: Records) -> Records:
+    """The records of the first units."""
+    if records.persons is None:
+        return Records(records.x[:MOST_UNITS], records.y[:MOST_UNITS])
+    chosen = records.persons < MOST_UNITS
+    return Records(records.x[chosen], records.y[chosen], records.persons[chosen])
+
+
+def _document(policy: Policy, own: OwnRecords, model: str, units: int) -> RunDocument:
     """A run of this owner alone, with the least noise that the policy allows and the margin that the net needs."""
     source = policy.source
     neighbours = Neighbours(source.neighbours)
     steps = NoisySteps(
         noise_multiplier=policy.limits.least_noise,
-        records=source.records,
+        records=units,
         batch="full",
-        local_steps=1,
+        local_steps=STEPS,
         clip_norm=min(1.0, policy.limits.clip_norm),
         rows_per_unit=policy.data.rows_per_person if source.unit == "person" else 1,
     )
