@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...values import BadValue
 from . import schema
 from .chain import Chain, Entry, damaged, digest
 from .runs import COLUMNS, Run, after, carried, reserved
@@ -101,13 +102,18 @@ def replayed(entries: Iterable[Entry]) -> Books:
 
 def checked_books(chain: Chain) -> Books:
     """The books of a file whose entries, tables and triggers are as they were written."""
+    version = schema.version_of(chain.sql)
+    if version < schema.VERSION:
+        rule = f"has schema version {version}, and this program reads version {schema.VERSION}"
+        remedy = "a command that writes brings it up to date, such as `prifedsync ledger anchor POLICY`"
+        raise BadValue("ledger", chain.path, rule, remedy)
     if schema.shape(chain.sql) != schema.expected_shape():
         raise damaged(chain.path, "its tables or triggers were changed")
     try:
         books = replayed(chain.entries())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(chain.path, f"an entry cannot be read ({error!r})") from None
-    if books.version != schema.version_of(chain.sql):
+    if books.version != version:
         raise damaged(chain.path, "its schema version was changed")
     rows = {row[0]: Run(*row) for row in chain.sql.execute(SELECT_RUNS)}
     if rows != books.runs:
@@ -131,6 +137,8 @@ def upgraded(chain: Chain) -> None:
 def is_charged(entry: Mapping[str, Any], slot: tuple[str, int, int], reply: Sequence[Any]) -> bool:
     """Whether a row of the table of replies is what its entry charged. Of a closed run the body is gone."""
     _, question, status, queries, scores, body = reply
+    if not (isinstance(question, bytes) and isinstance(scores, str) and isinstance(body, bytes | None)):
+        return False
     said = (*slot, question.hex(), status, queries)
     told = tuple(entry.get(name) for name in ("run", "round", "attempt", "question", "status", "queries"))
     return said == told and (body is None or digest(body, scores.encode()).hex() == entry.get("reply"))

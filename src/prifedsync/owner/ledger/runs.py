@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ...accounting import Cost, PrivacyPlan
 from ...asking.questions import Head
@@ -50,9 +50,14 @@ class Run:
     carried: bool = False
 
     @property
+    def plan_json(self) -> dict[str, Any]:
+        """The public numbers of the plan."""
+        return dict(json.loads(self.plan_text))
+
+    @property
     def plan(self) -> PrivacyPlan:
         """The plan that was reserved."""
-        return plan_from_json(json.loads(self.plan_text))
+        return plan_from_json(self.plan_json)
 
     @property
     def cost(self) -> Cost:
