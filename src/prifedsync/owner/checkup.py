@@ -16,6 +16,7 @@ from ..rules.outside import checked_class
 from ..values import BadValue, counted
 from .keys import pinned
 from .ledger import Ledger
+from .listening import user_ids
 from .permissions import check_private
 from .policy import Policy
 from .records import records_of
@@ -142,24 +143,17 @@ def _names(policy: Policy) -> Iterator[Finding]:
 
 
 def _users(policy: Policy) -> Iterator[Finding]:
-    missing = [name for name in policy.users if not _exists(name)]
-    if missing:
-        remedy = f"make the user (useradd --system {missing[0]}), or correct users"
-        yield Finding("users", "wrong", f"there is no user {', '.join(missing)}", remedy)
-    elif not policy.users:
+    try:
+        user_ids(policy.users)
+    except BadValue as error:
+        yield _wrong("users", error)
+        return
+    if not policy.users:
         user = pwd.getpwuid(os.geteuid()).pw_name
         said = f"only the daemon's own user ({user}) may ask, and can read the records as well"
         yield Finding("users", "warn", said, "name another user in users, under which the network side runs")
     else:
         yield Finding("users", "ok", f"{', '.join(policy.users)} may ask")
-
-
-def _exists(user: str) -> bool:
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True
 
 
 def _socket(policy: Policy) -> Iterator[Finding]:
