@@ -50,7 +50,7 @@ def by_quadrature(p, q, order, spread):
         below = density(p, x)
         return below * (density(q, x) / below) ** order if below > 0 else 0.0
 
-    peak = order / spread**2 * spread**2  # the tilted mass lies around a times the shift
+    peak = order  # the tilted mass lies around a times the shift, which is 1
     ends = -(peak + 14 * spread), peak + 14 * spread
     value, _ = integrate.quad(integrand, *ends, points=list(np.linspace(*ends, 60)), limit=2000, epsabs=0, epsrel=1e-11)
     return math.log(value) / (order - 1)
@@ -94,7 +94,7 @@ def test_poisson_add_remove_costs_no_less_than_the_worse_order_of_its_pair(order
     assert exact * (1 - 1e-9) <= found <= exact * (1.6 if order < 10 else 1 + 1e-3)
 
 
-@pytest.mark.parametrize(("noise", "batch", "order"), [(1.0, 5, 16), (2.0, 20, 16), (2.0, 1, 32)])
+@pytest.mark.parametrize(("noise", "batch", "order"), [(1.0, 5, 16), (2.0, 20, 16), (3.0, 50, 32)])
 def test_poisson_add_remove_agrees_with_another_library(noise, batch, order):
     accountant = rdp.RdpAccountant([order], privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE)
     accountant.compose(dp_event.PoissonSampledDpEvent(batch / 100, dp_event.GaussianDpEvent(noise)))
@@ -227,7 +227,7 @@ def test_the_order_allows_the_most_gaussian_releases():
     for order in (budget.order * 0.9, budget.order * 1.1):
         assert Budget(epsilon=2.0, delta=1e-6, order=order).limit / order < budget.limit / budget.order
     assert budget.at(5.0).order == 5.0
-    assert Budget(epsilon=0.01, delta=1e-9).limit == 0.0  # no order up to 128 is high enough, so only a run alone may fit
+    assert Budget(epsilon=0.01, delta=1e-9).limit < 1e-300  # no order up to 128 is high enough, so only a run alone may fit
 
 
 PLANS = st.builds(

@@ -8,6 +8,7 @@ from .bench import print_bench
 from .checkup import print_checkup
 from .contributions import print_contributions
 from .evaluation import print_evaluation
+from .ledger import print_entries, print_status
 from .lines import print_warnings, screen
 from .paper import print_tables
 from .partition import print_partition
@@ -27,11 +28,13 @@ __all__ = [
     "print_bench",
     "print_checkup",
     "print_contributions",
+    "print_entries",
     "print_evaluation",
     "print_partition",
     "print_record",
     "print_rules",
     "print_statement",
+    "print_status",
     "print_tables",
     "print_views",
     "print_warnings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..wording import PlainCommand, PlainGroup
-from . import check, key, new
+from . import check, key, new, status
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (new.new, check.check, key.key):
+for command in (new.new, check.check, key.key, status.status):
     app.command(cls=PlainCommand)(command)
 
 __all__ = ["app"]
