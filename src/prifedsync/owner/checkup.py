@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from .. import named
-from ..accounting.budget import Budget
 from ..accounting.statement import down
 from ..rules import RULES
 from ..rules.outside import checked_class
 from ..values import BadValue, counted
 from .keys import pinned
-from .ledger import Ledger
+from .ledger.pages import open_ledger
 from .listening import user_ids
 from .permissions import check_private
 from .policy import Policy
@@ -172,11 +171,8 @@ def _socket(policy: Policy) -> Iterator[Finding]:
 
 
 def _ledger(policy: Policy) -> Iterator[Finding]:
-    budget = Budget(mu=policy.budget.mu, epsilon=policy.budget.epsilon, delta=policy.budget.delta)
     try:
-        ledger = Ledger.open(
-            policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor"), readonly=True
-        )
+        ledger = open_ledger(policy, readonly=True)
     except BadValue as error:
         yield _wrong("ledger", error)
         return
