@@ -158,6 +158,8 @@ def test_the_time_of_all_records_follows_from_a_part_of_them(home, monkeypatch):
     clock = iter(range(0, 10**6, 2))
     monkeypatch.setattr(trial.time, "perf_counter", lambda: next(clock))
     assert "takes about 8 s" in home.only("time", "limits.local_steps=1").said
+    monkeypatch.setattr(trial, "STEPS", 4)  # in the same 2 seconds, so one step takes a quarter of them
+    assert "takes about 2 s" in home.only("time", "limits.local_steps=1").said
 
 
 def test_persons_are_tried_with_all_their_records(home, monkeypatch):
