@@ -1,5 +1,6 @@
 """Budgets over runs: what a plan costs, and that no sequence of accepted plans exceeds what the budget states."""
 
+import json
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.stats import norm
 
 from prifedsync.accounting import Budget, Cost, Neighbours, NoisySteps, OutputPerturbation, PrivacyPlan, Sampling
 from prifedsync.fdp import compose, gaussian
+from prifedsync.record import plan_as_json, plan_from_json
 from prifedsync.values import BadValue
 
 REPLACE, ADD_REMOVE = Neighbours.REPLACE, Neighbours.ADD_REMOVE
@@ -291,3 +293,8 @@ def test_alone_is_by_the_exact_guarantee_and_its_upper_end():
 def test_a_bad_budget_is_refused(wrong):
     with pytest.raises(BadValue, match="budget"):
         Budget(**wrong)
+
+
+@pytest.mark.parametrize("plan", [plan_of(), output_plan(law="laplace"), plan_of(sampling=Sampling.FIXED, attempts=2)])
+def test_a_plan_in_a_ledger_reads_back(plan):
+    assert plan_from_json(json.loads(json.dumps(plan_as_json(plan)))) == plan

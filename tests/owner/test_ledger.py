@@ -216,12 +216,21 @@ def test_no_slot_beyond_the_plan(ledger):
     charge(ledger)
     charge(ledger, attempt=1)
     assert ledger.run("a").refusal(0, 2) is Refusal.BEYOND
-    charge(ledger, round=5)
-    assert ledger.run("a").refusal(6, 0) is Refusal.BEYOND
+    assert ledger.run("a").refusal(2, 0) is Refusal.BEYOND
+    charge(ledger, round=1)
+    assert ledger.run("a").refusal(2, 0) is Refusal.BEYOND
     with pytest.raises(BadValue, match="beyond the plan"):
-        charge(ledger, round=6)
+        charge(ledger, round=2)
     ledger.close("a", "over")
-    assert ledger.run("a").refusal(6, 0) is Refusal.CLOSED
+    assert ledger.run("a").refusal(2, 0) is Refusal.CLOSED
+
+
+def test_numbers_beyond_sqlite_are_refused(ledger):
+    reserve(ledger)
+    assert ledger.stored("a", 10**30, 0) is None
+    assert ledger.stored("a", 0, -1) is None
+    with pytest.raises(BadValue, match="round"):
+        charge(ledger, round=10**30)
 
 
 def test_an_absent_round_is_not_repeated(ledger):

@@ -340,7 +340,23 @@ def test_a_backup_that_nothing_vouches_for_needs_a_word(site, tmp_path):
     with pytest.raises(BadValue, match="nothing else says what came after it"):
         restore(site.path, tmp_path / "backup.db", **site.named)
     restore(site.path, tmp_path / "backup.db", **site.named, confirm_loss=True)
-    assert site.open().totals().spent == committed
+    ledger = site.open()
+    assert ledger.totals().spent == committed
+    ledger.close_file()
+
+
+def test_after_a_loss_no_run_is_alone(tmp_path):
+    """Nothing is known to have been asked, but a later entry may be lost."""
+    site = Site(tmp_path, Budget(epsilon=LONG.guarantee().epsilon(1e-5).upper * 1.001), anchored=False)
+    ledger = site.new()
+    ledger.backup(tmp_path / "backup.db")
+    ledger.close_file()
+    site.path.unlink()
+    restore(site.path, tmp_path / "backup.db", **site.named, confirm_loss=True)
+    ledger = site.open()
+    assert ledger.totals().spent == 0
+    assert not reserve(ledger, "long", LONG)
+    ledger.close_file()
 
 
 def test_a_ledger_in_use_is_not_replaced(site, tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=PlainGroup,
-    help="The ledger of a data owner: what was reserved, charged and closed.",
+    help="Read and keep the ledger of a data owner.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,7 +31,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the back
 def new(
     policy: PolicyFile,
     after_loss: Annotated[
-        bool, typer.Option("--after-loss", help="The old ledger is lost: begin with all that the anchor says it committed.")
+        bool, typer.Option("--after-loss", help="The old one is lost: begin with what the anchor says it committed.")
     ] = False,
 ) -> None:
     """Make the ledger of a source of records, once."""
@@ -80,7 +80,7 @@ def verify(
     receipt: Annotated[Path | None, typer.Option(help="Check the signature of this receipt.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check all of a ledger against itself and its anchor; or the signature of a receipt."""
+    """Check a ledger against itself and its anchor, or a receipt."""
     if policy is None and receipt is None:
         raise BadValue("policy", "none", "must be given", "name a policy, or --receipt FILE")
     found: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def restore(
     file: File,
     confirm_loss: Annotated[
         bool,
-        typer.Option("--confirm-loss", help="Entries are lost: close all runs, and count what was reserved as spent."),
+        typer.Option("--confirm-loss", help="Entries are lost: all that was reserved counts as spent."),
     ] = False,
 ) -> None:
     """Put a backup in the place of the ledger. The daemon must be stopped."""
@@ -179,7 +179,7 @@ def restore(
 
 @app.command(cls=PlainCommand)
 def anchor(policy: PolicyFile) -> None:
-    """Write the anchor anew, when you are sure that this is the latest ledger."""
+    """Write the anchor anew, if this is the latest ledger."""
     from ..owner.ledger import Ledger
     from ..owner.ledger.pages import budget_of
 

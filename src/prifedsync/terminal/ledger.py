@@ -69,10 +69,7 @@ def _print_budget(page: Page) -> None:
     spent, committed = (loss_up(page[f"{page['unit']}_{name}"]) for name in ("spent", "committed"))
     say(console, f"{sign} ≤ {spent} was spent; {sign} ≤ {committed} if all that is reserved is asked.")
     if page["alone"]:
-        say(
-            console,
-            "One run has the whole budget, by its own exact guarantee. No other run is accepted beside it or after it.",
-        )
+        say(console, ALONE)
     say(console, "")
 
 

@@ -31,6 +31,7 @@ from .receipts import receipt_of
 from .runs import COLUMNS, Run, Status, Stored, Totals, after, carried, reserved
 
 DAY = 86400.0
+MOST = 2**62  # of a round or an attempt: SQLite has 64 bits
 NEW = "prifedsync ledger new POLICY"
 AFTER_LOSS = f"{NEW} --after-loss"
 Clock = Callable[[], float]
@@ -231,6 +232,8 @@ class Ledger:
 
     def stored(self, run: str, round: int, attempt: int) -> Stored | None:
         """The reply of a slot that was charged; None if it was not. Whatever this returns may leave."""
+        if not all(0 <= each < MOST for each in (round, attempt)):
+            return None
         with self._chain.reading():
             found = self._stored(run, round, attempt)
         if found is not None:
@@ -294,8 +297,8 @@ class Ledger:
         state: bytes,
     ) -> Head:
         """Charge one slot, with the bytes that will leave and what the run carries on. They may leave once this returns."""
-        whole("round", round, 0)
-        whole("attempt", attempt, 0)
+        whole("round", round, 0, MOST)
+        whole("attempt", attempt, 0, MOST)
         said = canonical(dict(scores))
         with self._chain.writing():
             known = self._known(run)
@@ -362,12 +365,12 @@ class Ledger:
     def carry_over(self, spent: float, alone: bool) -> tuple[str, ...]:
         """After entries were lost: end all runs, and begin again with this amount spent. The runs that were open."""
         with self._chain.writing():
-            entry = self._append("carried", {"spent": spent, "alone": alone, "time": self._clock()})
+            self._append("carried", {"spent": spent, "alone": alone, "time": self._clock()})
             found = self.runs()
             for run in found:
                 self._put(carried(run))
                 self._drop(run.run)
-        self._base = Base(entry.body["spent"], entry.body["alone"])
+        self._base = Base(spent, alone, after_loss=True)
         self._cover()
         return tuple(run.run for run in found if run.open)
 

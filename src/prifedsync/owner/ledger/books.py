@@ -23,6 +23,10 @@ class Base:
 
     amount: float
     alone: bool
+    after_loss: bool = False  # something may have been asked that nobody knows of
+
+
+UNTOUCHED = Base(0.0, alone=False)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def amounts_of(base: Base, runs: Sequence[Run]) -> Amounts:
         reserved=math.fsum(run.reserved for run in shared),
         alone_open=any(run.open for run in alone),
         alone_asked=base.alone or any(run.asked or run.spare for run in alone),
-        untouched=not (asked or base.amount > 0 or base.alone or any(run.open for run in runs)),
+        untouched=not (asked or any(run.open for run in runs)) and base == UNTOUCHED,
     )
 
 
@@ -77,7 +81,7 @@ class Books:
         if entry.kind == "upgraded":
             self.version = body["version"]
         elif entry.kind == "carried":
-            self.base = Base(body["spent"], body["alone"])
+            self.base = Base(body["spent"], body["alone"], after_loss=True)
             self.runs = {name: carried(run) for name, run in self.runs.items()}
         elif entry.kind == "reserved":
             self.runs[body["run"]] = reserved(entry)

@@ -107,23 +107,27 @@ def _carry_over(copy: Ledger, known: Sequence[Anchor]) -> tuple[str, ...]:
 def _replace(path: Path, new: Path) -> None:
     """Put the new file in the place of the old one. The log of the old one must go first: it is not of the new file."""
     if path.exists():
-        try:
-            old = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-            try:
-                old.execute("PRAGMA journal_mode = DELETE").fetchone()  # refused while another process has it open
-            finally:
-                old.close()
-        except sqlite3.OperationalError as error:
-            remedy = "stop the daemon first"
-            raise BadValue("ledger", path, f"is in use ({error})", remedy) from None
-        except sqlite3.DatabaseError:
-            pass  # it is no database any more, so nobody can use it
+        _check_unused(path)
     for ending in ("-wal", "-shm"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
     os.replace(new, path)
     sync_folder(path.parent)
-    database = sqlite3.connect(path, isolation_level=None)
+    _set_journal(path, "WAL")
+
+
+def _check_unused(path: Path) -> None:
+    """Refuse a file that somebody has open. One that is no database any more cannot be open as one."""
     try:
-        database.execute("PRAGMA journal_mode = WAL")
+        _set_journal(path, "DELETE")  # SQLite allows this to the only user of a file
+    except sqlite3.OperationalError as error:
+        raise BadValue("ledger", path, f"is in use ({error})", "stop the daemon first") from None
+    except sqlite3.DatabaseError:
+        return
+
+
+def _set_journal(path: Path, mode: str) -> None:
+    database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+    try:
+        database.execute(f"PRAGMA journal_mode = {mode}").fetchone()
     finally:
         database.close()

@@ -86,7 +86,7 @@ class Run:
         if attempt == 0:
             if round < self.first_round:
                 return Refusal.ORDER
-            return Refusal.BEYOND if self.asked >= self.rounds else None
+            return Refusal.BEYOND if max(round, self.asked) >= self.rounds else None
         if (round, attempt - 1) != (self.last_round, self.last_attempt) or self.last_status != "sent":
             return Refusal.ORDER
         return Refusal.BEYOND if self.spare >= self.attempts else None
