@@ -1,7 +1,11 @@
 """A process that has imported torch once, and forks daemons: to start python for each of a thousand would take an hour.
 
 It reads one JSON object a line and answers with one:
-    {"do": "serve", "policy": …, "user": …, "kill_before": n, "folder": …}   → {"pid": …, "ready": true or false}
+    {"do": "serve", "policy": …, …}   → {"pid": …, "ready": true or false}, and as the daemon may be told:
+        user, group           whose process it is
+        kill_before, folder   it ends before the n-th call that changes a file there
+        frame_seconds         how long a frame may take
+        leaves_when_ready     answers leave when they are ready: a fault that the test of times must see
     {"do": "wait", "pid": …}                                                 → {"status": as `os.waitstatus_to_exitcode`}
     {"do": "count"}                                                          → {"count": calls that were counted}
 """
@@ -14,7 +18,7 @@ import traceback
 
 import torch
 
-from prifedsync.owner import daemon
+from prifedsync.owner import conversations, daemon, turns
 
 
 def main() -> None:
@@ -53,6 +57,9 @@ def serve(asked, library, writing):
             os.setresuid(asked["user"], asked["user"], asked["user"])
         if asked.get("kill_before"):
             library.kill_before(ctypes.c_long(asked["kill_before"]), asked["folder"].encode())
+        conversations.SECONDS_FOR_A_FRAME = asked.get("frame_seconds", conversations.SECONDS_FOR_A_FRAME)
+        if asked.get("leaves_when_ready"):
+            turns.leaving = lambda begun, ready, seconds: ready
         status = daemon.serve(asked["policy"], lambda policy: os.write(writing, b"r"))
     except BaseException:
         traceback.print_exc()
