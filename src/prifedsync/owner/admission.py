@@ -8,53 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
+from ..asking.document import RunDocument
 from ..asking.refusals import Refusal
-from ..config import ModelConfig
-from ..data import Task
 from ..local import Job
 from .policy import Policy
-
-MOST_LAYERS = 100  # of an mlp: more of them would take long to build, however narrow they are
-
-
-class RunDocument(Protocol):
-    """What is read of a run's document here."""
-
-    @property
-    def jobs(self) -> tuple[Job, ...]: ...
-    @property
-    def rule_name(self) -> str: ...
-    @property
-    def model(self) -> ModelConfig: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def masks(self) -> bool: ...
-    @property
-    def least(self) -> int: ...
-
 
 Check = Callable[[Policy, RunDocument, Job], bool]  # whether a run must be refused
 
 
 def refusal(policy: Policy, document: RunDocument) -> Refusal | None:
     """The first reason why this policy does not allow the run; None if it does."""
-    own = [job for job in document.jobs if job.client == policy.client]
-    if len(own) != 1:
+    own = document.job(policy.client)
+    if own is None:
         return Refusal.CLIENT
     if any(job.plan is None for job in document.jobs):
         return Refusal.NOISE
-    return next((reason for reason, refused in CHECKS if refused(policy, document, own[0])), None)
+    return next((reason for reason, refused in CHECKS if refused(policy, document, own)), None)
 
 
 def _other_model(policy: Policy, document: RunDocument, own: Job) -> bool:
     model = document.model
     known = model.name in policy.limits.models and not model.layer_rules
-    return not known or len(model.hidden) > MOST_LAYERS or _parameters(document) > policy.limits.parameters
+    return not known or _parameters(document) > policy.limits.parameters
 
 
 def _parameters(document: RunDocument) -> int:

@@ -176,10 +176,10 @@ class Desk:
                 draws=self._draws(),
                 tests=self._records.test if self.policy.replies.metrics else None,
                 peer=None if meeting is None else meeting.peer,
+                log=self._log.warning,
             )
-        except BadValue as error:
-            self._log.info(f"run {document.run} cannot be trained: {error}")
-            raise _Refused(Refusal.TRAINING) from None
+        except Unanswerable as error:
+            raise _Refused(error.refusal) from None
         state = self.ledger.state(document.run)
         if state is not None:
             trainer.restore(state[SIZE_BYTES:])
