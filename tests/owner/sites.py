@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 from prifedsync.accounting import Budget
 from prifedsync.asking import document as documents
 from prifedsync.asking.connection import Connection
+from prifedsync.asking.frames import PREFIX, question_frame, read_prefix
 from prifedsync.asking.questions import Answer, Enrol
 from prifedsync.asking.vectors import vector_bytes
 from prifedsync.config import from_mapping
@@ -184,6 +186,11 @@ class Forks:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
 
     def __enter__(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = run_document()
+            site = new_site(Path(folder) / "site")
+            frames = [parts(question_frame(each)) for each in (enrol(document), slot(document, 0))]
+            self.tell(do="warm", policy=str(site.policy_path), frames=[[part.hex() for part in each] for each in frames])
         return self
 
     def __exit__(self, *_):
@@ -203,6 +210,13 @@ class Forks:
 
     def count(self):
         return self.tell(do="count")["count"]
+
+
+def parts(frame):
+    """Header and body of a frame."""
+    lengths = read_prefix(frame[: PREFIX.size])
+    header = frame[PREFIX.size : PREFIX.size + lengths.header]
+    return header, frame[PREFIX.size + lengths.header :]
 
 
 def until(condition, seconds=10.0):
