@@ -53,6 +53,7 @@ class Single(Vectorised):
         """What the client sends for this slot: a model [P], or its message of a sum [P], int64.
 
         listed: who is in the sum, itself among them."""
+        self._received_last = {}  # whoever is absent keeps nothing of this round
         refusal = self._joins(round, attempt)
         if refusal is not None:
             return refusal
@@ -61,7 +62,6 @@ class Single(Vectorised):
         if self.sums:
             self._bind_to_list(round, asked, listed)
         offered = Helpers(self.names, lambda names: helper.expand(len(names), -1))
-        self._received_last = {}
         received = self._received(round, asked, offered, self._received_last)
         sent = self._messages(self.sums, round, asked, received) if self.sums else self._upload(round, asked, received)
         assert sent is not None, self.rule  # a rule that sends nothing is never asked

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from .. import models
 from ..asking.document import RunDocument
+from ..asking.frames import BadFrame
 from ..asking.refusals import Refusal
-from ..asking.vectors import DTYPES, HELPER, MESSAGE, UPLOAD, packed, packed_bytes, unpacked
+from ..asking.tensors import DTYPES, HELPER, packed, packed_bytes, reply_of, unpacked
 from ..data import Records
 from ..engines.scoring import Scorer
 from ..engines.single import Carried, Single
@@ -68,7 +69,7 @@ class Trainer:
 
     Whoever makes one has compared the names of model and rule with the policy: code that they name is loaded here.
     tests: test records whose scores may leave; None: none do. peer: this client's side of the masks, and of the session.
-    A document that cannot be trained here is `Unanswerable`, for reasons that are public.
+    A document that cannot be trained here is a `BadValue`, for reasons that are public.
     """
 
     def __init__(
@@ -77,19 +78,15 @@ class Trainer:
     ) -> None:  # fmt: skip
         job = document.job(client)
         if job is None:
-            raise Unanswerable(Refusal.CLIENT)
+            raise BadValue("client", client, "is not in the roster of the run")
         self.document = document
         self.peer = peer
         self.log = log
-        try:
-            self.rule = rule_of(document)
-            self.sums = _sums(document, self.rule)
-            self.net = net_of(document)
-            self.engine = self._engine(job, records, draws)
-            self.scorer = self._scorer(tests)
-        except BadValue as bad:
-            log(f"run {document.run} cannot be trained: {bad}")
-            raise Unanswerable(Refusal.TRAINING) from bad
+        self.rule = rule_of(document)
+        self.sums = _sums(document, self.rule)
+        self.net = net_of(document)
+        self.engine = self._engine(job, records, draws)
+        self.scorer = self._scorer(tests)
 
     def _engine(self, job: Job, records: Records, draws: Draws) -> Single:
         document = self.document
@@ -123,14 +120,8 @@ class Trainer:
     @property
     def reply_bytes(self) -> int:
         """Of every reply's body."""
-        name, dtype = self._reply
+        name, dtype = reply_of(self.document)
         return packed_bytes(name, dtype, self.count)
-
-    @property
-    def _reply(self) -> tuple[str, torch.dtype]:
-        if self.sums is None:
-            return UPLOAD, self.net.dtype
-        return MESSAGE, torch.uint32 if self.sums.masked else torch.int64
 
     def probe(self) -> bool:
         """Whether no record's gradient depends on another record, also where the helper is at its bounds."""
@@ -174,8 +165,8 @@ class Trainer:
 
     def _helper(self, helper: bytes) -> Tensor:
         try:
-            return unpacked(HELPER, helper, self.net.dtype, self.count)
-        except BadValue:
+            return unpacked(helper, HELPER, self.net.dtype, self.count)
+        except BadFrame:
             raise Unanswerable(Refusal.HELPER) from None
 
     def _listed(self, clients: Sequence[str]) -> tuple[str, ...]:
@@ -220,7 +211,7 @@ class Trainer:
         return slot
 
     def _body(self, found: Tensor | Absent, slot: Slot | None) -> bytes:
-        name, dtype = self._reply
+        name, dtype = reply_of(self.document)
         if isinstance(found, Absent):
             return packed(name, torch.zeros(self.count, dtype=dtype))
         if slot is None:
