@@ -1,6 +1,7 @@
 """A hostile asker at a real daemon's socket. Each attack is refused or harmless, and afterwards the ledger is whole, the
 budget is what it must be, and the daemon still answers."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -15,10 +16,12 @@ import pytest
 
 from prifedsync.asking.connection import Connection, NoAnswer
 from prifedsync.asking.frames import MAGIC, MOST_HEADER, PREFIX, answer_frame, question_frame, read_answer
-from prifedsync.asking.questions import Accepted, Answer, Declined, Enrol, Head, Reply
+from prifedsync.asking.questions import Accepted, Answer, Declined, Enrol, Head, Introduction, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.transfer import Deadline, Gone, receive_frame
 from prifedsync.asking.vectors import read_vector, vector_bytes
+from prifedsync.local import masks
+from prifedsync.owner.keys import make_identity, read_identity
 
 from ..owner import sites
 from ..owner.sites import PARAMETERS, enrol, helper, new_site, run_document, slot, until
@@ -428,6 +431,119 @@ def test_what_a_refusal_says_is_one_of_a_fixed_list(owner):
     assert len(frames) == 1
 
 
+# ---------------------------------------------------------------------- masks
+
+
+MASKS = """[masks]
+identity = "identity.key"
+peers = {{ b = "{b}", c = "{c}" }}
+"""
+SUMMED = {"local": {"local_steps": 1}, "privacy": {"masks": True, "attempts": 2, "least_clients": 3}}
+
+
+@dataclass
+class Masked:
+    """An owner in a masked run, and the peers that the asker plays."""
+
+    owner: Owner
+    secrets: dict
+
+    @property
+    def document(self):
+        return self.owner.document
+
+    def meets(self, session):
+        """Enrol under a session; the introductions of all."""
+        accepted = self.owner.ask(enrol(self.document, session))
+        assert isinstance(accepted, Accepted), accepted
+        run = hashlib.blake2b(bytes.fromhex(self.document.run) + session, digest_size=32).digest()
+        public = {name: masks.public_identity(secret) for name, secret in self.secrets.items()}
+        public["a"] = masks.public_identity(read_identity(self.owner.site.policy))
+        found = [accepted.introduction]
+        for name, secret in self.secrets.items():
+            own = masks.Peer(name, secret, run, public, 3).introduction
+            found.append(Introduction(own.name, own.key, own.signature))
+        return tuple(found)
+
+    def slot(self, round, attempt, session, introductions=(), clients=("a", "b", "c")):
+        return slot(
+            self.document, round, attempt, session=session, introductions=tuple(introductions), clients=clients
+        )
+
+
+@pytest.fixture
+def masked(forks, tmp_path):
+    secrets = {name: masks.new_identity() for name in "bc"}
+    pinned = {name: masks.public_identity(secret).hex() for name, secret in secrets.items()}
+    site = new_site(tmp_path / "site", more=MASKS.format(**pinned))
+    make_identity(site.policy)
+    document = run_document(1, clients=("a", "b", "c"), **SUMMED)
+    daemon = forks.start(site)
+    assert isinstance(site.ask(enrol(document, b"first")), Accepted)
+    found = Masked(Owner(site, daemon, document), secrets)
+    yield found
+    closed(found.owner)
+
+
+def flipped(content, bit=3):
+    return bytes([content[0] ^ (1 << bit), *content[1:]])
+
+
+def test_a_peers_key_with_a_flipped_bit(masked):
+    own, b, c = masked.meets(b"s")
+    wrong = [
+        (own, replace(b, key=flipped(b.key)), c),
+        (own, b, replace(c, signature=flipped(c.signature))),
+        (own, replace(b, name="c"), replace(c, name="b")),
+        (own, b, b),
+        (own, b, replace(c, key=c.key[:-1])),
+        (replace(own, key=flipped(own.key)), b, c),
+    ]
+    for introductions in wrong:
+        masked.owner.refuses(masked.slot(0, 0, b"s", introductions), Refusal.INTRODUCTION)
+    masked.owner.answers(masked.slot(0, 0, b"s", (own, b, c)))
+
+
+def test_introductions_of_another_session(masked):
+    old = masked.meets(b"s")
+    new = masked.meets(b"t")
+    masked.owner.refuses(masked.slot(0, 0, b"s", old), Refusal.SESSION)
+    masked.owner.refuses(masked.slot(0, 0, b"t"), Refusal.SESSION)
+    masked.owner.refuses(masked.slot(0, 0, b"t", (new[0], *old[1:])), Refusal.INTRODUCTION)
+    masked.owner.answers(masked.slot(0, 0, b"t", new))
+
+
+def test_a_list_short_of_peers(masked):
+    """With a list of two the server would learn what the other one, which is its own, leaves over."""
+    met = masked.meets(b"s")
+    for clients in (("a",), ("a", "b"), ("b", "c"), ("a", "b", "d"), ("a", "b", "b"), ("c", "b", "a"), (), ("a", "b", "c", "d")):
+        masked.owner.refuses(masked.slot(0, 0, b"s", met, clients), Refusal.LIST)
+    masked.owner.answers(masked.slot(0, 0, b"s", met))
+    masked.owner.refuses(masked.slot(0, 0, b"s", met, ("a", "b")), Refusal.SLOT)
+
+
+def test_a_roster_with_a_stranger(masked):
+    for clients in (("a", "b", "d"), ("a", "b", "c", "d")):
+        masked.owner.refuses(enrol(run_document(2, clients=clients, **SUMMED)), Refusal.PEERS)
+    coins = run_document(2, clients=("a", "b", "c"), participation=0.5, **SUMMED)
+    masked.owner.refuses(enrol(coins), Refusal.TRAINING)
+
+
+def test_a_restart_to_have_a_slot_masked_twice(masked, forks):
+    """After a restart nobody has the old masks. The slot stays answered, and the round goes on as its next attempt."""
+    first = masked.owner.answers(masked.slot(0, 0, b"s", masked.meets(b"s")))
+    assert masked.owner.daemon.end() == signal.SIGTERM
+    masked.owner.daemon = forks.start(masked.owner.site)
+    assert masked.owner.answers(masked.slot(0, 0, b"s"), new=False) == first
+    masked.owner.refuses(masked.slot(0, 1, b"s"), Refusal.SESSION)
+    met = masked.meets(b"t")
+    masked.owner.refuses(masked.slot(0, 0, b"t", met), Refusal.SLOT)
+    second = masked.owner.answers(masked.slot(0, 1, b"t", met))
+    assert second.body != first.body
+    masked.owner.answers(masked.slot(0, 2, b"t"))
+    masked.owner.refuses(masked.slot(0, 3, b"t"), Refusal.BEYOND)
+
+
 # ---------------------------------------------------------------------- users
 
 
@@ -487,7 +603,8 @@ def test_three_users(forks, tmp_path):
                 opened += os.listdir(site.folder / folder)
             except PermissionError:
                 continue
-        for act in (site.socket_path.unlink, lambda: os.kill(daemon.pid, 0), lambda: open(f"/proc/{daemon.pid}/mem", "rb")):
+        memory = f"/proc/{daemon.pid}/mem"
+        for act in (site.socket_path.unlink, lambda: os.kill(daemon.pid, 0), lambda: os.open(memory, os.O_RDONLY)):
             try:
                 act()
                 opened.append("something else")

@@ -7,6 +7,7 @@ It reads one JSON object a line and answers with one:
         frame_seconds         how long a frame may take
         tape                  a file of recorded draws, to be replayed
         leaves_when_ready     answers leave when they are ready: a fault that the test of times must see
+    {"do": "warm", "policy": …, "frames": […]}                               → {}; what answers need is imported then
     {"do": "wait", "pid": …}                                                 → {"status": as `os.waitstatus_to_exitcode`}
     {"do": "count"}                                                          → {"count": calls that were counted}
 """
@@ -16,12 +17,21 @@ import json
 import os
 import sys
 import traceback
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+from prifedsync.asking.frames import read_question
+from prifedsync.asking.questions import Declined
 from prifedsync.local import Net, RecordedDraws, SystemDraws
 from prifedsync.local.losses import BY_TASK
 from prifedsync.owner import conversations, daemon, turns
+from prifedsync.owner.desk import Desk
+from prifedsync.owner.log import OwnerLog
+from prifedsync.owner.policy import read
+from prifedsync.owner.records import records_of
 
 
 def main() -> None:
@@ -33,11 +43,26 @@ def main() -> None:
         asked = json.loads(line)
         if asked["do"] == "serve":
             said = started(asked, library)
+        elif asked["do"] == "warm":
+            said = warmed(asked)
         elif asked["do"] == "wait":
             said = {"status": os.waitstatus_to_exitcode(os.waitpid(asked["pid"], 0)[1])}
         else:
             said = {"count": library.kill_count()}
         print(json.dumps(said), flush=True)
+
+
+def warmed(asked):
+    """Answer questions here, so that nothing is left to import, or to be compiled, after a fork."""
+    policy = read(asked["policy"])
+    with daemon._opened(policy) as ledger, closing(OwnerLog(policy.path("log"))) as log:
+        desk = Desk(policy, ledger, records_of(policy), log)
+        for header, body in asked["frames"]:
+            question = read_question(bytes.fromhex(header))
+            if body:
+                question = replace(question, helper=bytes.fromhex(body))
+            assert not isinstance(desk.decide(question, "warm"), Declined), Path(policy.path("log")).read_text()
+    return {}
 
 
 def started(asked, library):

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import numpy as np
 from prifedsync.accounting import Budget
 from prifedsync.asking import document as documents
 from prifedsync.asking.connection import Connection
+from prifedsync.asking.frames import PREFIX, question_frame, read_prefix
 from prifedsync.asking.questions import Answer, Enrol
 from prifedsync.asking.vectors import vector_bytes
 from prifedsync.config import from_mapping
+from prifedsync.config.layering import merged
 from prifedsync.data import Description, Task
 from prifedsync.owner.ledger import Ledger
 from prifedsync.owner.policy import read
@@ -32,6 +35,7 @@ users = {users}
 [source]
 name = "records of a"
 records = {records}
+{source}
 [data]
 source = "csv"
 path = "records.csv"
@@ -67,7 +71,7 @@ def rows(seed=0, count=RECORDS):
     return [[*row, int(sum(row) > FEATURES / 2)] for row in values.tolist()]
 
 
-def new_site(folder, seconds=0.0, mu=50.0, users=(), records=None, more=""):
+def new_site(folder, seconds=0.0, mu=50.0, users=(), records=None, nominal=None, source="", more=""):
     """An owner in a new folder."""
     folder = Path(folder)
     records = records or rows()
@@ -75,7 +79,8 @@ def new_site(folder, seconds=0.0, mu=50.0, users=(), records=None, more=""):
         (folder / name).mkdir(parents=True)
     lines = [",".join(map(str, row)) for row in [["x1", "x2", "x3", "label"], *records]]
     (folder / "records.csv").write_text("\n".join(lines) + "\n")
-    said = POLICY.format(users=json.dumps(list(users)), mu=mu, seconds=seconds, records=len(records), more=more)
+    values = {"users": json.dumps(list(users)), "mu": mu, "seconds": seconds, "source": source, "more": more}
+    said = POLICY.format(records=nominal or len(records), **values)
     (folder / "policy.toml").write_text(said)
     for private in ("records.csv", "policy.toml"):
         (folder / private).chmod(0o600)
@@ -116,18 +121,16 @@ class Site:
         return path.read_text() if path.exists() else ""
 
 
-def run_document(number=1, *over, rounds=5, noise=2.0, clip=0.5, clients=("a", "b"), records=RECORDS):
+def run_document(number=1, rounds=5, noise=2.0, clip=0.5, clients=("a", "b"), records=RECORDS, **sections):
     """A run that the site allows, unless told otherwise."""
-    config = from_mapping(
-        {
-            "rounds": rounds,
-            "compare": [],
-            "model": {"name": "softmax"},
-            "local": {"local_steps": 2, "batch": 10, "learning_rate": 0.1},
-            "privacy": {"noise_multiplier": noise, "clip_norm": clip},
-            **{key: value for key, value in over},
-        }
-    )
+    told = {
+        "rounds": rounds,
+        "compare": [],
+        "model": {"name": "softmax"},
+        "local": {"local_steps": 2, "batch": 10, "learning_rate": 0.1},
+        "privacy": {"noise_multiplier": noise, "clip_norm": clip},
+    }
+    config = from_mapping(merged(told, sections))
     description = Description(dict.fromkeys(clients, records), (FEATURES,), Task("classes", 2))
     prepared = prepare(config, description)
     return documents.of(
@@ -184,6 +187,11 @@ class Forks:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
 
     def __enter__(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = run_document()
+            site = new_site(Path(folder) / "site")
+            frames = [parts(question_frame(each)) for each in (enrol(document), slot(document, 0))]
+            self.tell(do="warm", policy=str(site.policy_path), frames=[[part.hex() for part in each] for each in frames])
         return self
 
     def __exit__(self, *_):
@@ -203,6 +211,13 @@ class Forks:
 
     def count(self):
         return self.tell(do="count")["count"]
+
+
+def parts(frame):
+    """Header and body of a frame."""
+    lengths = read_prefix(frame[: PREFIX.size])
+    header = frame[PREFIX.size : PREFIX.size + lengths.header]
+    return header, frame[PREFIX.size + lengths.header :]
 
 
 def until(condition, seconds=10.0):

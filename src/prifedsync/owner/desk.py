@@ -58,6 +58,8 @@ class _Meeting:
 
     def meet(self, introductions: tuple[Introduction, ...]) -> None:
         """Meet the others once. The first slot may be asked again with the same introductions."""
+        if not introductions and not self.met:
+            raise _Refused(Refusal.SESSION)
         if introductions in ((), self.met):
             return
         try:
