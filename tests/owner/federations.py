@@ -58,12 +58,12 @@ class Run:
     records: dict
 
     @classmethod
-    def of(cls, config, records=None):
+    def of(cls, config, records=None, tokens=0):
         records = records or records_of()
         held = prepare(config, dict(records))
         parts = {client.name: client.train for client in held.held.clients}
         shape = next(iter(records.values()))[0].shape[1:]
-        description = Description(held.description.sizes, tuple(shape), held.description.task)
+        description = Description(held.description.sizes, tuple(shape), held.description.task, tokens=tokens)
         served = prepare(config, description)
         assert served.jobs == held.jobs
         document = documents.of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from ..values import BadValue
@@ -48,8 +49,6 @@ class Connection:
             raise NoAnswer(f"{self.path} cannot be reached: {error}") from None
 
     def _exchange(self, sock: socket.socket, frame: bytes) -> tuple[bytes, bytes]:
-        try:
+        with suppress(Gone):  # an owner that declines early does not read the rest; what it said can still be read
             send(sock, frame, Deadline(SECONDS_TO_SEND))
-        except Gone:
-            pass  # an owner that declines early does not read the rest; what it said can still be read
         return receive_frame(sock, Deadline(self.wait), lambda _: self.most_body)

@@ -30,13 +30,11 @@ class Conversations:
         helper_bytes: Mapping[str, int],
         put: Callable[[Asked], None],
         log: OwnerLog,
-        seconds: float = SECONDS_FOR_A_FRAME,
     ) -> None:
         self.users = users
         self._helper_bytes = helper_bytes  # by run; another thread fills it
         self._put = put
         self._log = log
-        self._seconds = seconds
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._long_header = threading.Lock()
 
@@ -79,7 +77,7 @@ class Conversations:
             self._send(connection, frame)
 
     def _receive(self, connection: socket.socket, until_the_end: ExitStack) -> Question:
-        deadline = Deadline(self._seconds)
+        deadline = Deadline(SECONDS_FOR_A_FRAME)
         lengths = receive_lengths(connection, deadline)
         if lengths.header > LONG_HEADER:
             if not self._long_header.acquire(blocking=False):
@@ -103,6 +101,6 @@ class Conversations:
 
     def _send(self, connection: socket.socket, frame: bytes) -> None:
         try:
-            send(connection, frame, Deadline(self._seconds))
+            send(connection, frame, Deadline(SECONDS_FOR_A_FRAME))
         except Gone as error:
             self._log.info(f"an answer could not be sent: {error}")

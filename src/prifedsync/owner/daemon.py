@@ -114,9 +114,11 @@ class Daemon:
     def _signals(self) -> Iterator[None]:
         handlers = {signal.SIGTERM: self._end, signal.SIGINT: self._end, signal.SIGHUP: self._read_soon}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        waker = signal.set_wakeup_fd(self._turns.waker, warn_on_full_buffer=False)
         try:
             yield
         finally:
+            signal.set_wakeup_fd(waker)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -126,4 +128,3 @@ class Daemon:
 
     def _read_soon(self, number: int, frame: FrameType | None) -> None:
         self._reread = True
-        self._turns.wake()

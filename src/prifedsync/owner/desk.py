@@ -58,6 +58,8 @@ class _Meeting:
 
     def meet(self, introductions: tuple[Introduction, ...]) -> None:
         """Meet the others once. The first slot may be asked again with the same introductions."""
+        if not introductions and not self.met:
+            raise _Refused(Refusal.SESSION)
         if introductions in ((), self.met):
             return
         try:
@@ -176,10 +178,10 @@ class Desk:
                 draws=self._draws(),
                 tests=self._records.test if self.policy.replies.metrics else None,
                 peer=None if meeting is None else meeting.peer,
+                log=self._log.warning,
             )
-        except BadValue as error:
-            self._log.info(f"run {document.run} cannot be trained: {error}")
-            raise _Refused(Refusal.TRAINING) from None
+        except Unanswerable as error:
+            raise _Refused(error.refusal) from None
         state = self.ledger.state(document.run)
         if state is not None:
             trainer.restore(state[SIZE_BYTES:])

@@ -12,6 +12,7 @@ import math
 import os
 import select
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -19,6 +20,8 @@ from ..asking.frames import answer_frame
 from ..asking.questions import Answer, Question
 from .desk import Desk
 from .log import OwnerLog
+
+PIPE = 65536  # bytes that a pipe holds
 
 
 @dataclass(frozen=True)
@@ -39,34 +42,46 @@ def leaving(begun: float, ready: float, seconds: float) -> float:
 
 
 class Turns:
-    """Takes questions from all connections, in the thread that calls `serve`; `end` and `wake` may be called by signals."""
+    """Takes questions from all connections, in the thread that calls `serve_one`.
+
+    That thread waits on a pipe, never on a lock: a signal that another thread receives would not end a wait for a lock.
+    """
 
     def __init__(self, desk: Desk, log: OwnerLog) -> None:
         self._desk = desk
         self._log = log
-        self._inbox: SimpleQueue[Asked | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Asked] = SimpleQueue()
         self._free = -math.inf  # when the last answer left
         self._ended = False
-        self._woken, self._wake = os.pipe()
+        self._woken, self.waker = os.pipe()  # whoever writes a byte to the waker wakes this thread
+        for end in (self._woken, self.waker):
+            os.set_blocking(end, False)
 
     def put(self, asked: Asked) -> None:
+        """One more question, from any thread."""
         self._inbox.put(asked)
+        self._wake()
 
     def end(self) -> None:
         """End after the work in hand. An answer that waits for its time is not sent: it is stored."""
         self._ended = True
-        os.write(self._wake, b"\0")
-        self._inbox.put(None)
+        self._wake()
 
-    def wake(self) -> None:
-        """Come back from `serve_one` without a question."""
-        self._inbox.put(None)
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # the pipe is full, so the thread is woken already
+            os.write(self.waker, b"\0")
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait until something happens, or for so long."""
+        if select.select([self._woken], [], [], seconds)[0]:
+            os.read(self._woken, PIPE)
 
     def serve_one(self) -> bool:
-        """Take one question, or none if somebody calls `wake`; False at the end."""
-        asked = self._inbox.get()
-        if asked is not None and not self._ended:
-            self._take(asked)
+        """Take one question, or none if somebody writes to the waker; False at the end."""
+        if self._inbox.empty() and not self._ended:
+            self._wait(None)
+        if not self._ended and not self._inbox.empty():
+            self._take(self._inbox.get())
         return not self._ended
 
     def _take(self, asked: Asked) -> None:
@@ -82,9 +97,8 @@ class Turns:
             self._note_late(asked, ready - begun, seconds)
 
     def _sleep_until(self, moment: float) -> None:
-        left = moment - time.monotonic()
-        if left > 0:
-            select.select([self._woken], [], [], left)
+        while not self._ended and (left := moment - time.monotonic()) > 0:
+            self._wait(left)
 
     def _note_late(self, asked: Asked, took: float, seconds: float) -> None:
         self._log.warning(f"an answer was ready after {took:.3f} s, later than replies.seconds = {seconds:g}")
