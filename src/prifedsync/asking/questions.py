@@ -62,8 +62,11 @@ class Answer:
 
     @property
     def digest(self) -> bytes:
-        """Of all that an answer depends on. Two questions with this digest are the same question."""
-        public = json.dumps([self.run, self.round, self.attempt, list(self.clients)]).encode()
+        """Of all that an answer depends on. Two questions with this digest are the same question.
+
+        The session is part of it: a message that was masked in another session cancels in no sum of this one.
+        """
+        public = json.dumps([self.run, self.round, self.attempt, list(self.clients), self.session.hex()]).encode()
         return hashlib.blake2b(public + b"\0" + self.helper, digest_size=32).digest()
 
 

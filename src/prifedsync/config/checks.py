@@ -26,7 +26,7 @@ def check(config: Config) -> None:
     """Refuse a config whose fields contradict each other."""
     _check_noise(config)
     _check_adjacency(config)
-    _check_data(config.data)
+    check_data(config.data)
     _check_metrics(config)
 
 
@@ -106,7 +106,8 @@ def _check_metrics(config: Config) -> None:
             raise BadValue("metrics", name, rule, 'metrics = ["auto"] chooses one that fits')
 
 
-def _check_data(data: DataConfig) -> None:
+def check_data(data: DataConfig) -> None:
+    """Refuse a [data] whose fields contradict each other."""
     if data.source in EMBEDDED and data.path:
         rule = f"is not read by data.source = {data.source}"
         raise BadValue("data.path", toml(data.path), rule, 'for your own data, set data.source to "csv" or "npz"')

@@ -73,6 +73,11 @@ def declared(each: Field[Any]) -> Declared:
     return cast(Declared, each.metadata.get(DECLARED, Declared()))
 
 
+def declared_fields(part: Any) -> tuple[Field[Any], ...]:
+    """The fields of a dataclass that a file may set; a plain dataclass field is set by the program alone."""
+    return tuple(each for each in fields(part) if DECLARED in each.metadata)
+
+
 def open_name(part: Any) -> str:
     """The name of the open field of a dataclass, or nothing."""
     return next((each.name for each in fields(part) if declared(each).is_open), "")

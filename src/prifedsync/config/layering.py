@@ -114,9 +114,9 @@ def layers_of(source: str | Path) -> list[dict[str, Any]]:
         rule = "is neither a preset nor a .toml file"
         raise BadValue("preset", name, rule, f"did you mean {near}? The presets are {', '.join(known)}")
     if name in known:
-        values = _file_values(name, PRESETS / f"{name}.toml")
+        values = file_values(name, PRESETS / f"{name}.toml")
     else:
-        values = moved(_file_values(name, Path(source)), starting_at(Path(source).parent))
+        values = moved(file_values(name, Path(source)), starting_at(Path(source).parent))
     below = values.pop("preset", None)
     if below is not None and below not in known:
         raise BadValue("preset", toml(below), "is not a preset", f"the presets are {', '.join(known)}")
@@ -149,13 +149,14 @@ def starting_at(folder: Path) -> Move:
     return lambda path: str(folder / path)
 
 
-def _file_values(name: str, file: Any) -> dict[str, Any]:
+def file_values(name: str, file: Any, what: str = "config") -> dict[str, Any]:
+    """The tables of a TOML file; `what` it is, for the refusal of one that cannot be read."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise BadValue("config", name, f"cannot be read: {error.strerror}") from None
+        raise BadValue(what, name, f"cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BadValue("config", name, f"is not TOML: {error}") from None
+        raise BadValue(what, name, f"is not TOML: {error}") from None
     check_depth(name, values)
     return values
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from difflib import SequenceMatcher, get_close_matches
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin
 
 from ..values import BadValue
-from .declaring import Declared, allowed, arms, declared, hints, is_free, keys_of, open_name
+from .declaring import Declared, allowed, arms, declared, declared_fields, hints, is_free, keys_of, open_name
 from .toml import joined, toml
 
 FUNCTION = re.compile(r"(\w[\w.]*|.+\.py):\w+")
@@ -29,7 +28,7 @@ REFUSED = _Refused()
 
 def values(part: type, given: Mapping[str, Any], name: str, whole: type) -> dict[str, Any]:
     """The given fields of a dataclass, checked. Unknown keys go into its open field; if it has none, they are refused."""
-    known = {each.name: declared(each) for each in fields(part) if not declared(each).is_open}
+    known = {each.name: declared(each) for each in declared_fields(part) if not declared(each).is_open}
     rest = open_name(part)
     found: dict[str, Any] = {rest: {}} if rest else {}
     for key, value in given.items():
@@ -104,4 +103,4 @@ def _nearest(name: str, key: str, part: type, whole: type) -> str:
         return max(SequenceMatcher(None, joined(name, key), candidate).ratio(), 0.9 * last)
 
     best = max([*_names(part, name), *_names(whole)], key=alike)
-    return f"did you mean {best}?" if alike(best) > 0.6 else WHERE_FIELDS_ARE
+    return f"did you mean {best}?" if alike(best) > 0.6 else getattr(whole, "where_fields_are", WHERE_FIELDS_ARE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, is_dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
-from .declaring import allowed, declared, hints, keys_of
+from .declaring import allowed, declared, declared_fields, hints, keys_of
 from .toml import joined, toml
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ def dotted(config: Config) -> dict[str, Any]:
     return dict(_leaves(as_mapping(config), ""))
 
 
-def to_toml(config: Config, documented: bool = False) -> str:
-    """The whole config as a TOML file that reads back as the same; with a comment above each field if `documented`."""
+def to_toml(config: Any, documented: bool = False) -> str:
+    """The config, or another dataclass of fields, as a TOML file that reads back as the same.
+
+    documented: with a comment above each field.
+    """
     return "\n".join(_lines(config, "", documented)) + "\n"
 
 
@@ -51,7 +54,7 @@ def _lines(part: Any, name: str, documented: bool) -> Iterator[str]:
         yield from [f"# {type(part).__doc__}"] if documented else []
         yield f"[{name}]"
     tables: list[Iterable[str]] = []
-    for each in fields(part):
+    for each in declared_fields(part):
         value = getattr(part, each.name)
         hint = hints(type(part))[each.name]
         if hints(hint):

@@ -206,7 +206,7 @@ class Cohort(ABC):
         self.attempts += listed[0].attempt > 0
         for client in listed:
             client.commit()
-        self._bind_to_list(round, listed)
+        self._bind_to_list(round, listed, [client.name for client in listed])
         sent = self.messages(round, listed, sums)
         for group in self.groups(listed):
             before = [client.queries for client in group]
@@ -217,12 +217,12 @@ class Cohort(ABC):
             sent.add([group[c].name for c in arrived], words[arrived])
         return sent
 
-    def _bind_to_list(self, round: int, listed: Sequence[Client]) -> None:
+    def _bind_to_list(self, round: int, asked: Sequence[Client], names: Sequence[str]) -> None:
         """Draws depend on who is in a sum, masked or not. The same noise in sums over two lists, of a run and of a copy of
         it, would show the difference of the sums."""
-        names = digests.of([f"attempt {listed[0].attempt}", *sorted(client.name for client in listed)])
-        for client in listed:
-            client.receive(names, round)
+        listed = digests.of([f"attempt {asked[0].attempt}", *sorted(names)])
+        for client in asked:
+            client.receive(listed, round)
 
     def messages(self, round: int, listed: Sequence[Client], sums: Sums) -> Messages:
         """Where the messages of one attempt are added up."""
@@ -449,9 +449,7 @@ class Cohort(ABC):
         """Answers and gradients of a few records, to the last bit."""
         if not len(self.records.x):
             return []
-        places = torch.linspace(0, len(self.records.x) - 1, PROBED).long().to(self.net.device)
-        x = self.records.x[places]
-        y = self.records.y[places]
+        x, y = self._few_records()
         spread = torch.randn(self.start.shape, generator=torch.Generator().manual_seed(0), dtype=self.start.dtype)
         probed = []
         with self.net.exact():
@@ -465,6 +463,10 @@ class Cohort(ABC):
         if trial.is_outside(self.rule):
             probed += trial.answers(self.rule, self.net.count, range(trial.CLIENTS))
         return probed
+
+    def _few_records(self) -> tuple[Tensor, Tensor]:
+        places = torch.linspace(0, len(self.records.x) - 1, PROBED).long().to(self.net.device)
+        return self.records.x[places], self.records.y[places]
 
     @cached_property
     def binding(self) -> Binding:

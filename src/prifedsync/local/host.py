@@ -115,8 +115,17 @@ def batch_sums(
     phase: Phase,
 ) -> Tensor:  # fmt: skip
     """Σ over each client's batch, double [C, P]; a large batch is taken in pieces."""
+    chosen = [choose(client.job.steps, client.records, client.name, round, number, client.draws) for client in clients]
+    return sums_over(net, records, program, round, number, clients, weights, phase, chosen)
+
+
+def sums_over(
+    net: Net, records: Records, program: Program, round: int, number: int, clients: Sequence[Client], weights: Tensor,
+    phase: Phase, chosen: Sequence[Tensor],
+) -> Tensor:  # fmt: skip
+    """Σ over these units of each client, double [C, P]."""
     jobs = [client.job for client in clients]
-    batches = [_pieces(records, client, round, number, program.width) for client in clients]
+    batches = [_pieces(records, client, units, program.width) for client, units in zip(clients, chosen, strict=True)]
     clips = [job.noisy.clip_norm if job.noisy else 1.0 for job in jobs]
     clip = torch.tensor(clips, dtype=torch.float64, device=weights.device)
     sums = weights.new_zeros(len(clients), net.count, dtype=torch.float64)
@@ -181,9 +190,8 @@ class Piece(NamedTuple):
         return Piece(padded, valid, torch.arange(width) if persons else None)
 
 
-def _pieces(records: Records, client: Client, round: int, number: int, width: int) -> list[Piece]:
-    """The client's batch of this step."""
-    units = choose(client.job.steps, client.records, client.name, round, number, client.draws)
+def _pieces(records: Records, client: Client, units: Tensor, width: int) -> list[Piece]:
+    """These units of the client."""
     persons = records.persons
     if persons is None:
         return [Piece.of(rows, width) for rows in units.split(width)] if len(units) else []

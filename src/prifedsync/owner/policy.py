@@ -1,18 +1,41 @@
-"""The policy of an owner of records: what may be computed from them, for whom, and how much in all."""
+"""The policy of an owner of records: what may be computed from them, for whom, and how much in all.
+
+`read` takes it from a TOML file. A policy that exists is valid, and so are the permissions of the files that `read` saw.
+"""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
+from ..config import as_mapping, to_toml
 from ..config.declaring import field
 from ..config.fields import DataConfig
+from ..config.layering import check_depth, file_values, merged, override
 from ..config.reading import values
 from ..limits import LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, MOST_RECORDS, MOST_STEPS
-from ..values import BadValue
+from .permissions import check_private
+from .policy_checks import check
+
+EXAMPLE: dict[str, Any] = {  # what `prifedsync owner new` writes where nothing else is given
+    "client": "hospital-a",
+    "source": {"name": "hospital-a/admissions", "records": 1000},
+    "data": {
+        "source": "csv",
+        "path": "records.csv",
+        "clients": 1,
+        "partition": "iid",
+        "test_fraction": 0.0,
+        "classes": 2,
+        "ranges": {"*": (0.0, 1.0)},
+    },
+    "budget": {"mu": 1.0},
+    "limits": {"models": ("softmax",)},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +43,7 @@ class SourceConfig:
     """The records that the ledger is about. All of it is public."""
 
     name: str = field("", "lasting name of the data source: the ledger is kept under it, whatever rows come and go")
-    records: int = field(1, "public nominal number of records, or of persons", 1, MOST_RECORDS)
+    records: int = field(1, "public nominal number of records, or of persons, to train on", 1, MOST_RECORDS)
     unit: Literal["record", "person"] = field(
         "record", "what the budget protects: a record, or a person with all its records"
     )
@@ -48,6 +71,7 @@ class LimitsConfig:
     local_steps: int = field(100, "most local steps in a round (K)", 1, MOST_STEPS)
     rounds: int = field(1000, "most rounds of a run, spare attempts included (R)", 1, MOST_STEPS)
     days: float = field(90.0, "a run is closed so many days after it was enrolled", 0, ends="(]")
+    parameters: int = field(10_000_000, "most parameters of a model", 1, 10**10)
     models: tuple[str, ...] = field((), 'models that may be trained: architectures, or installed "module:function"')
     rules: tuple[str, ...] = field(("fedavg",), 'rules that may be used: built-in ones, or installed "module:Rule"')
     participants: int = field(2, "least number of clients in a roster, and in the sum of a masked round", 1)
@@ -84,6 +108,8 @@ class FilesConfig:
 class Policy:
     """All of a policy file. What it says is public, except where its files lie."""
 
+    where_fields_are: ClassVar[str] = "prifedsync owner new FILE writes a policy with all fields"
+
     client: str = field("", "this owner's name in a roster")
     users: tuple[str, ...] = field((), "users who may ask; none: the daemon's own user alone")
     source: SourceConfig = field(SourceConfig)
@@ -93,7 +119,14 @@ class Policy:
     masks: MasksConfig = field(MasksConfig)
     replies: RepliesConfig = field(RepliesConfig)
     files: FilesConfig = field(FilesConfig)
-    folder: Path = Path()  # of the policy file; not a field of it
+    folder: Path = Path()  # of the policy file, and so no field of it
+
+    def __post_init__(self) -> None:
+        """Check all values here, where each has its full dotted name."""
+        given = {name: value for name, value in vars(self).items() if name != "folder"}
+        for name, value in values(Policy, given, "", Policy).items():
+            object.__setattr__(self, name, value)
+        check(self)
 
     @overload
     def path(self, name: Literal["ledger", "log", "socket"]) -> Path: ...
@@ -106,14 +139,40 @@ class Policy:
         named: str = self.masks.identity if name == "identity" else getattr(self.files, name)
         return self.folder / named if named else None
 
+    @property
+    def digest(self) -> bytes:
+        """Of all that the policy says, wherever its file lies."""
+        said = as_mapping(replace(self, folder=Path()))
+        del said["folder"]
+        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).digest()
+
 
 def read(path: str | Path) -> Policy:
-    """The policy in this file."""
+    """The policy in this file. Refused, too, if other users may read or change it, the ledger, its anchor or the key."""
     path = Path(path)
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BadValue("policy", path, f"cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise BadValue("policy", path, f"is not TOML: {error}") from None
-    return Policy(**values(Policy, found, "", Policy), folder=path.resolve().parent)
+    found = file_values(str(path), path, "policy")
+    check_private("policy", path)
+    policy = from_mapping(found, path.resolve().parent)
+    secrets = {
+        "files.ledger": policy.path("ledger"),
+        "files.anchor": policy.path("anchor"),
+        "files.log": policy.path("log"),
+        "masks.identity": policy.path("identity"),
+    }
+    for name, secret in secrets.items():
+        if secret is not None and secret.exists():
+            check_private(name, secret)
+    return policy
+
+
+def from_mapping(mapping: Mapping[str, Any], folder: Path = Path()) -> Policy:
+    """The policy of nested mappings as `tomllib` makes them; what is not given has its default."""
+    check_depth("policy", mapping)
+    return Policy(**values(Policy, mapping, "", Policy), folder=folder)
+
+
+def example(overrides: Sequence[str] = ()) -> str:
+    """A policy file with all fields, each documented, under "key=value" overrides."""
+    replaced: dict[str, Any] = {"budget": {}} if any(text.startswith("budget.epsilon=") for text in overrides) else {}
+    given = merged({**EXAMPLE, **replaced}, *(override(text, Policy) for text in overrides))
+    return to_toml(from_mapping(given), documented=True)

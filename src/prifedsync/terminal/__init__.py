@@ -5,6 +5,7 @@ Tables are made of plain values: records, statements, and what `--json` prints. 
 
 from .audit import print_audit
 from .bench import print_bench
+from .checkup import print_checkup
 from .contributions import print_contributions
 from .evaluation import print_evaluation
 from .ledger import print_entries, print_status
@@ -25,6 +26,7 @@ __all__ = [
     "print_answers",
     "print_audit",
     "print_bench",
+    "print_checkup",
     "print_contributions",
     "print_entries",
     "print_evaluation",

@@ -1,11 +1,11 @@
-"""`prifedsync owner`: the side of a data owner, one file a command."""
+"""`prifedsync owner`: the side of whoever owns the records, one file a command."""
 
 from __future__ import annotations
 
 import typer
 
 from ..wording import PlainCommand, PlainGroup
-from . import status
+from . import check, key, new, serve, status
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -13,5 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (status.status,):
+for command in (new.new, key.key, check.check, serve.serve, status.status):
     app.command(cls=PlainCommand)(command)
+
+__all__ = ["app"]

@@ -23,6 +23,7 @@ class Schedule:
             raise BadValue("schedule", self.kind, "must be constant, step, cosine or inverse-sqrt")
         whole("schedule_every", self.every, 1)
         number("schedule_factor", self.factor, 0, 1, ends="(]")
+        whole("schedule_rounds", self.rounds, 1)
 
     def at(self, taken: int) -> float:
         if self.kind == "step":

@@ -1,0 +1,371 @@
+"""Clients behind their owners' daemons: the engine of whoever asks. It holds no record, no draw and no kept model.
+
+What an owner sends is checked like anything from outside: a wrong length, a number that is none or a message beyond all
+bounds makes the client `Lost`, and nothing of it enters a merge. A ledger that goes back is noticed: an owner's head may
+only grow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..asking.document import RunDocument
+from ..asking.frames import BadFrame
+from ..asking.questions import Accepted, Answered, Declined, Enrol, Head, Introduction, Question, Reply
+from ..asking.questions import Answer as Asks
+from ..asking.refusals import Refusal
+from ..asking.tensors import HELPER, packed, reply_of, unpacked
+from ..local.answers import Absent, Answer, Lost, Refused, Sent
+from ..local.job import Job
+from ..local.sums import EXACT_BITS, Sums
+from ..local.words import summed
+from ..rules import Noised
+from ..scores import Measurement
+from ..sync import Account, Evaluation, Helpers, Model, Summed, Uploads
+from ..values import BadValue
+from .cohort import NO_SUM
+
+SESSION_BYTES = 16
+MOST_AT_ONCE = 64  # owners asked side by side
+PAUSE = 0.2  # seconds between two attempts to reach an owner
+BUSY = Declined(Refusal.BUSY)
+LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
+
+
+class Asked(Protocol):
+    """One owner, wherever it is. It may raise anything: the client is lost then."""
+
+    def ask(self, question: Question) -> Answered: ...
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What whoever asks knows of one owner."""
+
+    taken: int = 0
+    queries: int = 0
+    spare: int = 0
+    accepted: Head | None = None  # the last head that came with an enrolment
+    replied: Head | None = None  # and with a reply
+    refused: str = ""  # why it is not enrolled
+
+    @property
+    def head(self) -> Head | None:
+        """The furthest one that it sent, to be echoed."""
+        known = [head for head in (self.accepted, self.replied) if head is not None]
+        return max(known, key=lambda head: head.number) if known else None
+
+    def enrolled(self, head: Head) -> Owner:
+        """After an enrolment, whose head is the end of its ledger. Refused if that is behind what it sent before."""
+        for before in (self.accepted, self.replied):
+            _check_extends(before, head)
+        return replace(self, accepted=head, refused="")
+
+    def answered(self, head: Head) -> Owner:
+        """After a reply. One that was stored has the head of its time, which may be before that of an enrolment."""
+        _check_extends(self.replied, head)
+        if self.accepted is not None and head.number == self.accepted.number:
+            _check_extends(self.accepted, head)
+        return replace(self, replied=head)
+
+    def spent(self, job: Job, attempt: int) -> Owner:
+        """After a slot that was taken, or may have been."""
+        assert job.plan is not None
+        queries = job.plan.mechanism.queries_per_round
+        return replace(
+            self, taken=self.taken + 1, queries=self.queries + queries, spare=self.spare + (attempt > 0)
+        )  # fmt: skip
+
+
+class Broken(Exception):
+    """An answer that cannot be used."""
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """One slot, as all clients of an attempt are asked for it."""
+
+    round: int
+    attempt: int
+    listed: tuple[str, ...]  # who is in the sum; empty where nothing is masked
+    introductions: tuple[Introduction, ...]
+
+
+class Owners:
+    """The clients of a run behind their owners (`sync.Engine`)."""
+
+    def __init__(
+        self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None = None,
+        patience: float = 0.0,
+    ) -> None:  # fmt: skip
+        """start     w_0, whose length and type all vectors have
+        sums      those of the document's jobs, where it is summed
+        patience  seconds for which an owner that cannot be reached, or is busy, is asked again: a slot has one reply
+        """
+        self.document = document
+        self.names = document.names
+        missing = [name for name in self.names if name not in connections]
+        if missing:
+            raise BadValue("connections", f"{len(connections)} owners", f"have none for client {missing[0]}")
+        if (sums is not None) != document.summed:
+            raise BadValue("sums", sums, "must be given exactly where the document is summed")
+        self.sums = sums
+        self.start = start
+        self.patience = patience
+        self.attempts = 0  # spare ones that this run has used
+        self._connections = dict(connections)
+        self._jobs = {job.client: job for job in document.jobs}
+        self._owners = dict.fromkeys(self.names, Owner())
+        self._session = b""
+        self._introductions: tuple[Introduction, ...] = ()
+        self._is_enrolled = False
+        self._scores: dict[str, dict[str, float | None]] = {}
+
+    # ------------------------------------------------------------------ enrolment
+
+    def enrol(self) -> None:
+        """All owners are given the document, in a new session where messages are masked."""
+        self._session = os.urandom(SESSION_BYTES) if self.document.masks else b""
+        question = Enrol(self.document.mapping, self._session)
+        answers = self._ask(dict.fromkeys(self.names, question))
+        self._introductions = tuple(
+            each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each
+        )
+        self._is_enrolled = True
+
+    def _enrolled(self, name: str, answer: Answered | Broken) -> Introduction | None:
+        """Note whether the owner takes the run; its introduction."""
+        owner = self._owners[name]
+        try:
+            if isinstance(answer, Accepted):
+                self._owners[name] = owner.enrolled(answer.head)
+                return answer.introduction
+            raise Broken(answer.refusal.value) if isinstance(answer, Declined) else Broken(str(answer))
+        except Broken as broken:
+            self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}")
+        return None
+
+    # ------------------------------------------------------------------ the protocol of sync.py
+
+    def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
+        """Everybody who is asked answers, all of them side by side."""
+        if not self._is_enrolled:
+            self.enrol()
+        self._scores = {}
+        answers: dict[str, Answer] = {}
+        for name in helpers.names:
+            refused = self._owners[name].refused if name in self._owners else "is not a client of this engine"
+            answers[name] = Refused(refused) if refused else Absent()  # until its reply is there
+        present = [name for name in self.names if name in answers and not isinstance(answers[name], Refused)]
+        rows = helpers(present) if present else self.start.new_zeros(0, len(self.start))
+        bodies = dict(zip(present, self._bodies(rows), strict=True))
+        if self.document.masks:
+            return self._masked(round, answers, bodies)
+        got = self._slot(_Asking(round, 0, (), ()), answers, bodies)
+        if self.sums is not None:
+            return Summed(answers, Noised(_total(got, len(self.start))))
+        sent = [got[name] for name in self.names if name in got]
+        stacked = torch.stack(sent) if sent else self.start.new_zeros(0, len(self.start))
+        ordered = {name: answers[name] for name in helpers.names}
+        return Uploads(ordered, Noised(stacked))
+
+    def _bodies(self, rows: Tensor) -> list[bytes]:
+        """What each is sent; once where it is the same for all."""
+        cut = rows.detach().to("cpu", self.start.dtype)
+        if len(cut) and cut.stride(0) == 0:
+            return [packed(HELPER, cut[0])] * len(cut)
+        return [packed(HELPER, row) for row in cut]
+
+    def _masked(self, round: int, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> Summed:
+        """The sum of masked messages. One that lacks a message is taken again without those who sent none."""
+        assert self.sums is not None
+        listed = list(bodies)
+        before = self.attempts
+        total = torch.zeros(len(self.start), dtype=torch.int64)
+        attempt = 0
+        while listed:
+            if len(listed) < self.sums.least:
+                short = f"{len(listed)} clients are left for a sum, and {self.sums.least} must be in it"
+                answers |= {name: Lost(short, arrived=True) if attempt else Refused(short) for name in listed}
+                break
+            slot = _Asking(round, attempt, tuple(sorted(listed)), self._introductions)
+            got = self._slot(slot, answers, {name: bodies[name] for name in listed})
+            if len(got) == len(listed):
+                total = torch.from_numpy(summed([row.numpy().tobytes() for row in got.values()]))
+                break
+            self._meet_again(answers)
+            answers |= {name: Lost(NO_SUM, arrived=True) for name in got}
+            listed = list(got) if self.attempts < self.sums.attempts else []
+            attempt += 1
+            self.attempts += bool(listed) and len(listed) >= self.sums.least
+        return Summed(answers, Noised(total), 1 + self.attempts - before)
+
+    def _meet_again(self, answers: Mapping[str, Answer]) -> None:
+        """A new session for all, where an owner was restarted in between."""
+        restarted = Refused(Refusal.SESSION.value)
+        if restarted in answers.values():
+            self.enrol()
+
+    def _slot(self, slot: _Asking, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> dict[str, Tensor]:
+        """What those send who send something for this slot; `answers` say what became of each."""
+        questions = {
+            name: Asks(
+                self.document.run, slot.round, slot.attempt, body, slot.listed, self._session, slot.introductions,
+                self._owners[name].head,
+            )
+            for name, body in bodies.items()
+        }  # fmt: skip
+        got = {}
+        for name, answer in self._ask(questions).items():
+            answers[name], row = self._read(name, slot.attempt, answer)
+            if row is not None:
+                got[name] = row
+        return got
+
+    def _read(self, name: str, attempt: int, answer: Answered | Broken) -> tuple[Answer, Tensor | None]:
+        """What an owner's answer means, and what it sent. A reply that cannot be used counts as spent."""
+        owner = self._owners[name]
+        job = self._jobs[name]
+        if isinstance(answer, Declined):
+            return Refused(answer.refusal.value), None
+        try:
+            if not isinstance(answer, Reply):
+                raise Broken(str(answer))
+            self._owners[name] = owner.answered(answer.head)
+            row = self._row(job, answer)
+        except Broken as broken:
+            self._owners[name] = self._owners[name].spent(job, attempt)
+            return Lost(f"the owner's answer cannot be used: {broken}"), None
+        self._note_scores(name, answer)
+        if row is None:
+            return Absent(), None
+        self._owners[name] = self._owners[name].spent(job, attempt)
+        return Sent(None if self.document.summed else row, answer.queries), row
+
+    def _row(self, job: Job, reply: Reply) -> Tensor | None:
+        """The vector of a reply; None where the client is absent."""
+        absent = reply.status == "absent"
+        planned = 0 if absent else job.upload.steps if job.noisy else 1  # those of a model that stays come later
+        if absent and job.participation >= 1:
+            raise Broken("it says absent, and its plan takes part in every round")
+        if reply.queries != planned:
+            raise Broken(f"it counts {reply.queries} noisy queries, and its plan {planned}")
+        name, dtype = reply_of(self.document)
+        try:
+            row = unpacked(reply.body, name, dtype, len(self.start))
+        except BadFrame as error:
+            raise Broken(str(error)) from None
+        if row.is_floating_point() and not bool(row.isfinite().all()):
+            raise Broken("it has entries that are not numbers")
+        if dtype == torch.int64 and bool(((row > LARGEST) | (row < -LARGEST)).any()):
+            raise Broken("it has entries beyond any message")
+        return None if absent else row
+
+    def _note_scores(self, name: str, reply: Reply) -> None:
+        if reply.scores:
+            self._scores[name] = {metric: reply.scores.get(metric) for metric in self.document.metrics}
+
+    def _ask(self, questions: Mapping[str, Question]) -> dict[str, Answered | Broken]:
+        """What each owner answers, in the order of the questions."""
+        if not questions:
+            return {}
+
+        def one(name: str) -> Answered | Broken:
+            until = time.monotonic() + self.patience
+            answer = self._asked_once(name, questions[name])
+            while (isinstance(answer, Broken) or answer == BUSY) and time.monotonic() < until:
+                time.sleep(PAUSE)
+                answer = self._asked_once(name, questions[name])
+            return answer
+
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(questions)), thread_name_prefix="owners") as threads:
+            return dict(zip(questions, threads.map(one, questions), strict=True))
+
+    def _asked_once(self, name: str, question: Question) -> Answered | Broken:
+        try:
+            return self._connections[name].ask(question)
+        except Exception as error:  # whatever is wrong with a connection, its client is lost
+            return Broken(f"{type(error).__name__}: {error}")
+
+    # ------------------------------------------------------------------ what is known of the clients
+
+    def accounts(self) -> Mapping[str, Account]:
+        """What each has spent as it says itself; a slot whose reply never came counts as taken."""
+        return {name: Account(owner.taken, owner.queries, owner.spare) for name, owner in self._owners.items()}
+
+    def models(self, released: Tensor) -> Mapping[str, Model]:
+        """The released model for everybody: a client's own model stays with its owner."""
+        return dict.fromkeys(self.names, Noised(released))
+
+    def evaluate(self, released: Tensor | None, own: Sequence[str] = ()) -> Evaluation | None:
+        """None: scores stay with the owners. Those that some let leave are of what was sent to them, in `scores`."""
+        return None
+
+    def measure(self, released: Tensor | None, own: bool) -> Mapping[str, tuple[Measurement, ...]] | None:
+        return None
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float | None]]:
+        """Of what clients were sent in the last round, by name and metric, as their owners say; empty where none leave."""
+        return self._scores
+
+    # ------------------------------------------------------------------ state
+
+    def save(self) -> dict[str, Any]:
+        return {
+            "document": self.document.digest.hex(),
+            "attempts": self.attempts,
+            "session": self._session.hex(),
+            "introductions": [[each.name, each.key.hex(), each.signature.hex()] for each in self._introductions],
+            "enrolled": self._is_enrolled,
+            "owners": {name: _noted(owner) for name, owner in self._owners.items()},
+        }
+
+    def saved(self) -> None:
+        """Nothing is kept elsewhere."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on in the same session: a reply of another one would not cancel in a sum with it."""
+        if state["document"] != self.document.digest.hex():
+            raise BadValue("resume", state["document"], "is another run", "go on with the document it was begun with")
+        self.attempts = state["attempts"]
+        self._session = bytes.fromhex(state["session"])
+        self._introductions = tuple(
+            Introduction(name, bytes.fromhex(key), bytes.fromhex(signature))
+            for name, key, signature in state["introductions"]
+        )
+        self._is_enrolled = state["enrolled"]
+        self._owners = {name: _read_owner(state["owners"][name]) for name in self.names}
+
+
+def _check_extends(before: Head | None, head: Head) -> None:
+    """Refuse a head that goes back, or another one in the place of one that was sent."""
+    if before is None or head.number > before.number or head == before:
+        return
+    raise Broken(f"its ledger went back from entry {before.number} to {head.number}, or was changed")
+
+
+def _total(got: Mapping[str, Tensor], count: int) -> Tensor:
+    total = torch.zeros(count, dtype=torch.int64)
+    for row in got.values():
+        total += row
+    return total
+
+
+def _noted(owner: Owner) -> dict[str, Any]:
+    heads = {"accepted": owner.accepted, "replied": owner.replied}
+    shown = {name: None if head is None else [head.number, head.hash.hex()] for name, head in heads.items()}
+    return {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare, "refused": owner.refused, **shown}
+
+
+def _read_owner(noted: Mapping[str, Any]) -> Owner:
+    heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
+    return Owner(noted["taken"], noted["queries"], noted["spare"], refused=noted["refused"], **heads)
