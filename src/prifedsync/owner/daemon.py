@@ -49,9 +49,7 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
 @contextmanager
 def _opened(policy: Policy) -> Iterator[Ledger]:
     budget = Budget(mu=policy.budget.mu, epsilon=policy.budget.epsilon, delta=policy.budget.delta)
-    ledger = Ledger.open(
-        policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor")
-    )
+    ledger = Ledger.open(policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor"))
     try:
         yield ledger
     finally:
