@@ -409,7 +409,11 @@ def plan_from_json(data: Mapping[str, Any]) -> PrivacyPlan:
     if kind is None:
         rule = f"must be one of {', '.join(MECHANISMS)}"
         raise BadValue("plan.mechanism", data.get("mechanism"), rule)
-    numbers = {field.name: data[field.name] for field in dataclasses.fields(kind) if field.name in data}
+    own = {field.name for field in dataclasses.fields(kind)}
+    foreign = set(data) - own - {"mechanism", *PrivacyPlan.__dataclass_fields__}
+    if foreign:
+        raise BadValue("plan.mechanism", data["mechanism"], f"has no {', '.join(sorted(foreign))}")
+    numbers = {name: value for name, value in data.items() if name in own}
     if "sampling" in numbers:
         numbers["sampling"] = Sampling(numbers["sampling"])
     return PrivacyPlan(

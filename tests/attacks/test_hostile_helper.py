@@ -146,14 +146,14 @@ def search_of(case, seed=0):
 def test_no_helper_moves_the_sum_further_than_accounted(case):
     search = search_of(case)
     worst = search.run(TRIALS // len(CASES))
-    print(f"{case}: the sum moved by {worst / (2 * CLIP):.12f} of two clip norms at worst, allowed {search.bound}")
+    print(f"{case}: at worst the sum moved by 1 {worst / (2 * CLIP) - 1:+.3g} times two clip norms")
     assert worst <= search.bound
     assert worst > 1.9 * CLIP  # the search comes near to what is allowed
 
 
 @pytest.mark.parametrize("fault", ["longer by a thousandth", "not clipped", "clipped by a norm that underflows"])
 def test_the_search_finds_planted_faults(fault, monkeypatch):
-    search = search_of("mlp, double")
+    search = search_of("regression, single")
     for trainer in search.trainers:
         honest = trainer.net.clipped_sums
 
@@ -166,4 +166,4 @@ def test_the_search_finds_planted_faults(fault, monkeypatch):
             return honest(flat, x, y, valid, clip * (1e6 if small else 1), masks, program, groups)
 
         monkeypatch.setattr(trainer.net, "clipped_sums", spoiled)
-    assert search.run(150) > search.bound
+    assert search.run(400) > search.bound

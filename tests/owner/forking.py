@@ -5,6 +5,7 @@ It reads one JSON object a line and answers with one:
         user, group           whose process it is
         kill_before, folder   it ends before the n-th call that changes a file there
         frame_seconds         how long a frame may take
+        tape                  a file of recorded draws, to be replayed
         leaves_when_ready     answers leave when they are ready: a fault that the test of times must see
     {"do": "warm", "policy": …, "frames": […]}                               → {}; what answers need is imported then
     {"do": "wait", "pid": …}                                                 → {"status": as `os.waitstatus_to_exitcode`}
@@ -24,6 +25,8 @@ import torch
 
 from prifedsync.asking.frames import read_question
 from prifedsync.asking.questions import Declined
+from prifedsync.local import Net, RecordedDraws, SystemDraws
+from prifedsync.local.losses import BY_TASK
 from prifedsync.owner import conversations, daemon, turns
 from prifedsync.owner.desk import Desk
 from prifedsync.owner.log import OwnerLog
@@ -33,6 +36,8 @@ from prifedsync.owner.records import records_of
 
 def main() -> None:
     torch.set_num_threads(1)
+    few = torch.zeros(4, 2, dtype=torch.float64)
+    Net(torch.nn.Linear(2, 2), BY_TASK["classes"], few, torch.zeros(4).long(), torch.float64).program(1, 4)  # imports more
     library = ctypes.CDLL(os.environ["LD_PRELOAD"]) if os.environ.get("LD_PRELOAD") else None
     for line in sys.stdin:
         asked = json.loads(line)
@@ -85,7 +90,11 @@ def serve(asked, library, writing):
         conversations.SECONDS_FOR_A_FRAME = asked.get("frame_seconds", conversations.SECONDS_FOR_A_FRAME)
         if asked.get("leaves_when_ready"):
             turns.leaving = lambda begun, ready, seconds: ready
-        status = daemon.serve(asked["policy"], lambda policy: os.write(writing, b"r"))
+        draws = SystemDraws
+        if asked.get("tape"):
+            recorded = RecordedDraws(None, torch.load(asked["tape"], weights_only=False))
+            draws = lambda: recorded  # noqa: E731
+        status = daemon.serve(asked["policy"], lambda policy: os.write(writing, b"r"), draws)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -72,6 +72,11 @@ def test_overrides_are_written_into_a_new_file(tmp_path):
     assert policy.masks.peers == {"b": KEY.format(7)}
 
 
+def test_a_budget_in_epsilon_replaces_the_one_of_the_example(tmp_path):
+    policy = read(written(tmp_path, "budget.epsilon=2.0", "budget.delta=1e-6"))
+    assert (policy.budget.mu, policy.budget.epsilon, policy.budget.delta) == (None, 2.0, 1e-6)
+
+
 def test_paths_start_at_the_folder_of_the_policy(tmp_path):
     policy = read(written(tmp_path, "files.anchor=/elsewhere/anchor", "masks.identity=keys/own"))
     assert policy.path("ledger") == tmp_path.resolve() / "ledger.db"

@@ -249,6 +249,10 @@ def test_what_cannot_be_trained():
         Trainer(run.document, "z", run.records["b"], draws=SeededDraws(1))
     with pytest.raises(BadValue, match="but the client has 9"):
         Trainer(run.document, "a", run.records["b"], draws=SeededDraws(1))
+    with pytest.raises(BadValue, match="is not that of these records"):
+        Trainer(replace(run.document, shape=(5,)), "b", run.records["b"], draws=SeededDraws(1))
+    with pytest.raises(BadValue, match="which are numbers"):
+        Trainer(replace(run.document, tokens=7), "b", run.records["b"], draws=SeededDraws(1))
     wide = replace(run.document, model=ModelConfig(name="mlp", hidden=(10**6, 10**6), features="none"))
     with pytest.raises(BadValue, match="must have at most"):
         Trainer(wide, "b", run.records["b"], draws=SeededDraws(1))

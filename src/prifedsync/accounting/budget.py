@@ -10,6 +10,7 @@ A run of R rounds and A spare attempts is reserved as R·c + A·s. Proofs: docs/
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -73,11 +74,11 @@ class Budget:
 
     @property
     def limit(self) -> float:
-        """The largest amount. It is 0 where the order is too low for so small an ε."""
+        """The largest amount. Where the order is too low for so small an ε, it is less than any release costs."""
         if self.mu is not None:
             return self.mu**2
         assert self.order is not None
-        return max(0.0, self._rho(self.order))
+        return max(sys.float_info.min, self._rho(self.order))
 
     def covers(self, amount: float) -> bool:
         """Whether an amount fits, up to the rounding of sums: 100 releases of μ = 0.1 fit into a budget of 1."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import account, audit, bench, curve, evaluate, owner, partition, plan, predict, reproduce, rules, train
+from . import account, audit, bench, curve, evaluate, ledger, owner, partition, plan, predict, reproduce, rules, train
 from .refusing import refusing
 from .wording import PlainCommand, PlainGroup
 
@@ -38,6 +38,7 @@ for command in COMMANDS:
     app.command(cls=PlainCommand)(command)
 app.add_typer(audit.app, name="audit")
 app.add_typer(owner.app, name="owner")
+app.add_typer(ledger.app, name="ledger")
 
 
 @app.callback(invoke_without_command=True)

@@ -52,6 +52,7 @@ LeastClients = Annotated[
     int | None,
     typer.Option(help="Least clients in a sum; default: all less --attempts, 1 if p < 1."),
 ]
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The owner's policy, a TOML file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

@@ -173,5 +173,6 @@ def from_mapping(mapping: Mapping[str, Any], folder: Path = Path()) -> Policy:
 
 def example(overrides: Sequence[str] = ()) -> str:
     """A policy file with all fields, each documented, under "key=value" overrides."""
-    given = merged(EXAMPLE, *(override(text, Policy) for text in overrides))
+    replaced: dict[str, Any] = {"budget": {}} if any(text.startswith("budget.epsilon=") for text in overrides) else {}
+    given = merged({**EXAMPLE, **replaced}, *(override(text, Policy) for text in overrides))
     return to_toml(from_mapping(given), documented=True)

@@ -32,6 +32,7 @@ def records_of(policy: Policy) -> OwnRecords:
     (client,) = federation.clients
     _check_unit(policy, federation)
     _check_number(policy, client.train)
+    notes = tuple(note for several in federation.notes.values() for note in several)
     description = Description(
         {policy.client: policy.source.records},
         federation.shape,
@@ -39,7 +40,7 @@ def records_of(policy: Policy) -> OwnRecords:
         policy.source.holders,
         unit=policy.source.unit,
     )
-    return OwnRecords(client.train, client.test, description, federation.notes.get(client.name, ()))
+    return OwnRecords(client.train, client.test, description, notes)
 
 
 def _own_data(policy: Policy) -> DataConfig:

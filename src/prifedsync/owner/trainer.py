@@ -82,6 +82,7 @@ class Trainer:
         self.document = document
         self.peer = peer
         self.log = log
+        _check_alike(document, records)
         self.rule = rule_of(document)
         self.sums = _sums(document, self.rule)
         self.net = net_of(document)
@@ -265,7 +266,7 @@ def net_of(document: RunDocument) -> Net:
     if transform is not None:
         described = replace(described, shape=tuple(transform(described.made_up(1).x).shape[1:]))
     few = described.made_up(INSPECTED)
-    if not few.x.is_floating_point() and ":" not in document.model.name:
+    if document.tokens and ":" not in document.model.name:
         raise BadValue("model.name", document.model.name, "takes numbers, and these records are tokens")
     _check_size(document, described.shape)
     module = models.build(document.model, described.shape, document.task.outputs, document.seed)
@@ -300,6 +301,16 @@ def _sums(document: RunDocument, rule: Rule) -> Sums | None:
         rule_text = "is not possible between machines where clients may be absent"
         raise BadValue("document.masks", "true", rule_text, "set participation = 1")
     return sums_of(jobs, masked=document.masks, attempts=document.attempts, least=document.least)
+
+
+def _check_alike(document: RunDocument, records: Records) -> None:
+    """Refuse a document about records of another shape or type. Both are public."""
+    shape = tuple(records.x.shape[1:])
+    if shape != document.shape:
+        raise BadValue("document.shape", document.shape, f"is not that of these records, {shape}")
+    if bool(document.tokens) == records.x.is_floating_point():
+        kind = "numbers" if records.x.is_floating_point() else "tokens"
+        raise BadValue("document.tokens", document.tokens, f"does not go with these records, which are {kind}")
 
 
 def _featured(document: RunDocument, records: Records) -> Records:

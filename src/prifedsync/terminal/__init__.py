@@ -5,8 +5,10 @@ Tables are made of plain values: records, statements, and what `--json` prints. 
 
 from .audit import print_audit
 from .bench import print_bench
+from .checkup import print_checkup
 from .contributions import print_contributions
 from .evaluation import print_evaluation
+from .ledger import print_entries, print_status
 from .lines import print_warnings, screen
 from .paper import print_tables
 from .partition import print_partition
@@ -24,12 +26,15 @@ __all__ = [
     "print_answers",
     "print_audit",
     "print_bench",
+    "print_checkup",
     "print_contributions",
+    "print_entries",
     "print_evaluation",
     "print_partition",
     "print_record",
     "print_rules",
     "print_statement",
+    "print_status",
     "print_tables",
     "print_views",
     "print_warnings",

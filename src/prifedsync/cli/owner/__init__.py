@@ -5,14 +5,15 @@ from __future__ import annotations
 import typer
 
 from ..wording import PlainCommand, PlainGroup
-from . import serve
+from . import check, key, new, serve, status
 
 app = typer.Typer(
     cls=PlainGroup,
-    help="Own records: a policy, a ledger, and a daemon that answers.",
+    help="Hold records, and answer for them within a policy.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command(cls=PlainCommand)(serve.serve)
+for command in (new.new, key.key, check.check, serve.serve, status.status):
+    app.command(cls=PlainCommand)(command)
 
 __all__ = ["app"]

@@ -3,6 +3,22 @@
 from .anchor import Anchor
 from .book import Ledger
 from .chain import LedgerFailed
+from .receipts import check_receipt, signed
+from .restoring import Restored, restore
 from .runs import Run, Stored, Totals
+from .verifying import Verified, verify
 
-__all__ = ["Anchor", "Ledger", "LedgerFailed", "Run", "Stored", "Totals"]
+__all__ = [
+    "Anchor",
+    "Ledger",
+    "LedgerFailed",
+    "Restored",
+    "Run",
+    "Stored",
+    "Totals",
+    "Verified",
+    "check_receipt",
+    "restore",
+    "signed",
+    "verify",
+]

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...accounting import Budget
+from ...asking.questions import Head
 from ...files import write_file
 from ...values import BadValue, number, whole
-from .chain import canonical, digest
+from .chain import Chain, canonical, digest
 
 VERSION = 1
 
@@ -30,6 +31,11 @@ class Anchor:
     order: float | None
     committed: float  # amount that was spent, or was reserved by open runs
     alone: bool  # one run has, or had, the whole budget
+
+    @property
+    def head(self) -> Head:
+        """The last entry that it has seen."""
+        return Head(self.number, bytes.fromhex(self.hash))
 
     def write(self, path: Path) -> None:
         body = {"version": VERSION, **asdict(self)}
@@ -49,7 +55,7 @@ class Anchor:
             if body.pop("version") != VERSION or checksum != digest(canonical({"version": VERSION, **body}).encode()).hex():
                 raise ValueError
             anchor = Anchor(**body)
-            whole("number", anchor.number, 0)
+            whole("number", anchor.head.number, 0)
             number("committed", anchor.committed, 0)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             remedy = "restore it from a copy; if there is none, check the ledger and run `prifedsync ledger anchor POLICY`"
@@ -68,3 +74,17 @@ class Anchor:
 def changed_unit(unit: str, budget: Budget) -> BadValue:
     rule = f"is set, and the ledger adds up {unit}: amounts of one cannot be compared with the other"
     return BadValue(f"budget.{budget.unit}", budget.mu or budget.epsilon, rule, f"set budget.{unit} instead")
+
+
+def not_behind(chain: Chain, path: Path | None) -> Anchor | None:
+    """The anchor, if the ledger contains what it has seen. None if the policy names no anchor."""
+    if path is None:
+        return None
+    anchor = Anchor.read(path)
+    if anchor is None:
+        remedy = "restore it; if this is the latest ledger, run `prifedsync ledger anchor POLICY`"
+        raise BadValue("anchor", path, "does not exist, and the policy names it", remedy)
+    if chain.hash_of(anchor.number) != anchor.head.hash:
+        rule = f"is behind its anchor, or is another one: the anchor has seen entry {anchor.number}"
+        raise BadValue("ledger", chain.path, rule, "restore a newer copy: prifedsync ledger restore POLICY FILE")
+    return anchor

@@ -23,12 +23,15 @@ from ...asking.questions import Head
 from ...record import plan_as_json
 from ...values import NOT_GIVEN, BadValue, number, whole
 from . import schema
-from .anchor import Anchor, changed_unit
-from .books import REPLY, SELECT_RUNS, Amounts, Books, amounts_of, checked_books, is_charged, upgraded
+from .anchor import Anchor, changed_unit, not_behind
+from .books import REPLY, SELECT_RUNS, Amounts, Base, Books, amounts_of, checked_books, is_charged, upgraded
 from .chain import Chain, Entry, canonical, damaged, digest
-from .runs import COLUMNS, Run, Status, Stored, Totals, after, reserved
+from .copies import copy
+from .receipts import receipt_of
+from .runs import COLUMNS, Run, Status, Stored, Totals, after, carried, reserved
 
 DAY = 86400.0
+MOST = 2**62  # of a round or an attempt: SQLite has 64 bits
 NEW = "prifedsync ledger new POLICY"
 AFTER_LOSS = f"{NEW} --after-loss"
 Clock = Callable[[], float]
@@ -141,40 +144,42 @@ class Ledger:
         """Let go of the file."""
         self._chain.close()
 
+    @property
+    def chain(self) -> Chain:
+        """The entries, for whoever copies them."""
+        return self._chain
+
     def check_anchor(self) -> None:
         """Refuse a ledger that does not contain what its anchor has seen."""
-        if self._anchor is None:
-            return
-        anchor = Anchor.read(self._anchor)
-        if anchor is None:
-            remedy = "restore it; if this is the latest ledger, run `prifedsync ledger anchor POLICY`"
-            raise BadValue("anchor", self._anchor, "does not exist, and the policy names it", remedy)
-        anchor.check(self.source, self.budget)
         with self._chain.reading():
-            if self._chain.hash_of(anchor.number) != bytes.fromhex(anchor.hash):
-                rule = f"is behind its anchor, or is another one: the anchor has seen entry {anchor.number}"
-                remedy = "restore a newer copy: prifedsync ledger restore POLICY FILE"
-                raise BadValue("ledger", self._chain.path, rule, remedy)
-        self._anchored = anchor.number
+            anchor = not_behind(self._chain, self._anchor)
+        if anchor is not None:
+            anchor.check(self.source, self.budget)
+            self._anchored = anchor.number
+
+    def as_anchor(self) -> Anchor:
+        """What an anchor of this ledger says now."""
+        with self._chain.reading():
+            head = self._chain.head()
+            amounts = self._amounts()
+        return Anchor(
+            source=self.source,
+            number=head.number,
+            hash=head.hash.hex(),
+            unit=self.budget.unit,
+            order=self.budget.order,
+            committed=math.fsum((amounts.spent, amounts.reserved)),
+            alone=amounts.alone,
+        )
 
     def write_anchor(self) -> None:
         """Write the anchor for the head as it is now. A transaction keeps others from writing an older one afterwards."""
         if self._anchor is None:
             return
         with self._chain.writing():
-            head = self._chain.head()
-            amounts = self._amounts()
-            made = Anchor(
-                source=self.source,
-                number=head.number,
-                hash=head.hash.hex(),
-                unit=self.budget.unit,
-                order=self.budget.order,
-                committed=amounts.spent + amounts.reserved,
-                alone=amounts.alone,
-            )
-            made.write(self._anchor)
-        self._anchored = head.number
+            anchor = self.as_anchor()
+            anchor.write(self._anchor)
+        self._anchored = anchor.number
 
     def _cover(self, number: int | None = None) -> None:
         """Make sure that the anchor covers an entry, by default the last one."""
@@ -227,6 +232,8 @@ class Ledger:
 
     def stored(self, run: str, round: int, attempt: int) -> Stored | None:
         """The reply of a slot that was charged; None if it was not. Whatever this returns may leave."""
+        if not all(0 <= each < MOST for each in (round, attempt)):
+            return None
         with self._chain.reading():
             found = self._stored(run, round, attempt)
         if found is not None:
@@ -290,8 +297,8 @@ class Ledger:
         state: bytes,
     ) -> Head:
         """Charge one slot, with the bytes that will leave and what the run carries on. They may leave once this returns."""
-        whole("round", round, 0)
-        whole("attempt", attempt, 0)
+        whole("round", round, 0, MOST)
+        whole("attempt", attempt, 0, MOST)
         said = canonical(dict(scores))
         with self._chain.writing():
             known = self._known(run)
@@ -348,6 +355,31 @@ class Ledger:
             known = self._known(run)
             self._put(after(known, self._append("late", {"run": run, "time": self._clock()})))
         self._cover()
+
+    # ------------------------------------------------------------------ copies and receipts
+
+    def backup(self, to: Path) -> None:
+        """A copy of the ledger as one file, taken while it is in use."""
+        copy(self._chain, to)
+
+    def carry_over(self, spent: float, alone: bool) -> tuple[str, ...]:
+        """After entries were lost: end all runs, and begin again with this amount spent. The runs that were open."""
+        with self._chain.writing():
+            self._append("carried", {"spent": spent, "alone": alone, "time": self._clock()})
+            found = self.runs()
+            for run in found:
+                self._put(carried(run))
+                self._drop(run.run)
+        self._base = Base(spent, alone, after_loss=True)
+        self._cover()
+        return tuple(run.run for run in found if run.open)
+
+    def receipt(self, run: str) -> dict[str, Any]:
+        """What a run was charged, without data; `receipts.signed` signs it."""
+        with self._chain.reading():
+            known = self._known(run)
+            head = self._chain.head()
+        return receipt_of(known, self.source, head, self.budget)
 
     # ------------------------------------------------------------------ inside a transaction
 

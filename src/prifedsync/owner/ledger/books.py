@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...values import BadValue
 from . import schema
 from .chain import Chain, Entry, damaged, digest
 from .runs import COLUMNS, Run, after, carried, reserved
@@ -22,6 +23,10 @@ class Base:
 
     amount: float
     alone: bool
+    after_loss: bool = False  # something may have been asked that nobody knows of
+
+
+UNTOUCHED = Base(0.0, alone=False)
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def amounts_of(base: Base, runs: Sequence[Run]) -> Amounts:
         reserved=math.fsum(run.reserved for run in shared),
         alone_open=any(run.open for run in alone),
         alone_asked=base.alone or any(run.asked or run.spare for run in alone),
-        untouched=not (asked or base.amount > 0 or base.alone or any(run.open for run in runs)),
+        untouched=not (asked or any(run.open for run in runs)) and base == UNTOUCHED,
     )
 
 
@@ -76,7 +81,7 @@ class Books:
         if entry.kind == "upgraded":
             self.version = body["version"]
         elif entry.kind == "carried":
-            self.base = Base(body["spent"], body["alone"])
+            self.base = Base(body["spent"], body["alone"], after_loss=True)
             self.runs = {name: carried(run) for name, run in self.runs.items()}
         elif entry.kind == "reserved":
             self.runs[body["run"]] = reserved(entry)
@@ -101,13 +106,18 @@ def replayed(entries: Iterable[Entry]) -> Books:
 
 def checked_books(chain: Chain) -> Books:
     """The books of a file whose entries, tables and triggers are as they were written."""
+    version = schema.version_of(chain.sql)
+    if version < schema.VERSION:
+        rule = f"has schema version {version}, and this program reads version {schema.VERSION}"
+        remedy = "a command that writes brings it up to date, such as `prifedsync ledger anchor POLICY`"
+        raise BadValue("ledger", chain.path, rule, remedy)
     if schema.shape(chain.sql) != schema.expected_shape():
         raise damaged(chain.path, "its tables or triggers were changed")
     try:
         books = replayed(chain.entries())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(chain.path, f"an entry cannot be read ({error!r})") from None
-    if books.version != schema.version_of(chain.sql):
+    if books.version != version:
         raise damaged(chain.path, "its schema version was changed")
     rows = {row[0]: Run(*row) for row in chain.sql.execute(SELECT_RUNS)}
     if rows != books.runs:
@@ -131,6 +141,8 @@ def upgraded(chain: Chain) -> None:
 def is_charged(entry: Mapping[str, Any], slot: tuple[str, int, int], reply: Sequence[Any]) -> bool:
     """Whether a row of the table of replies is what its entry charged. Of a closed run the body is gone."""
     _, question, status, queries, scores, body = reply
+    if not (isinstance(question, bytes) and isinstance(scores, str) and isinstance(body, bytes | None)):
+        return False
     said = (*slot, question.hex(), status, queries)
     told = tuple(entry.get(name) for name in ("run", "round", "attempt", "question", "status", "queries"))
     return said == told and (body is None or digest(body, scores.encode()).hex() == entry.get("reply"))

@@ -75,6 +75,7 @@ class Chain:
                 timeout=PATIENCE,
                 check_same_thread=False,
             )
+            self.sql.text_factory = lambda raw: raw.decode(errors="replace")  # what is not text has no hash that fits
             for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "cell_size_check = ON"):
                 self.sql.execute(f"PRAGMA {setting}")
 
@@ -166,6 +167,11 @@ class Chain:
         """One entry, as it stands: `entries` checks hashes."""
         row = self.sql.execute("SELECT number, kind, body, hash FROM entries WHERE number = ?", (number,)).fetchone()
         return None if row is None else Entry(row[0], row[1], json.loads(row[2]), row[3])
+
+    def copy_into(self, target: sqlite3.Connection) -> None:
+        """All of the file as it is now, in an empty database."""
+        with self._lock, self._failing():
+            self.sql.backup(target)
 
     def empty_log(self) -> None:
         """Move the write-ahead log into the file and cut it, so that it holds no copy of what was dropped."""

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ...accounting import Cost, PrivacyPlan
 from ...asking.questions import Head
@@ -50,9 +50,14 @@ class Run:
     carried: bool = False
 
     @property
+    def plan_json(self) -> dict[str, Any]:
+        """The public numbers of the plan."""
+        return dict(json.loads(self.plan_text))
+
+    @property
     def plan(self) -> PrivacyPlan:
         """The plan that was reserved."""
-        return plan_from_json(json.loads(self.plan_text))
+        return plan_from_json(self.plan_json)
 
     @property
     def cost(self) -> Cost:
@@ -81,7 +86,7 @@ class Run:
         if attempt == 0:
             if round < self.first_round:
                 return Refusal.ORDER
-            return Refusal.BEYOND if self.asked >= self.rounds else None
+            return Refusal.BEYOND if max(round, self.asked) >= self.rounds else None
         if (round, attempt - 1) != (self.last_round, self.last_attempt) or self.last_status != "sent":
             return Refusal.ORDER
         return Refusal.BEYOND if self.spare >= self.attempts else None

@@ -1,0 +1,300 @@
+"""The engine of whoever asks: what owners send is checked, ledgers that go back are noticed, and a run can be resumed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from prifedsync.asking.questions import Accepted, Declined, Enrol, Head, Reply
+from prifedsync.asking.refusals import Refusal
+from prifedsync.asking.tensors import packed
+from prifedsync.engines.owners import Owners
+from prifedsync.local import SeededDraws
+from prifedsync.local.answers import Absent, Lost, Refused, Sent
+from prifedsync.record import Guarantees, RunRecord
+from prifedsync.rules import Noised, Server
+from prifedsync.run.loop import rounds_of
+from prifedsync.run.recording import record_of, write_models
+from prifedsync.sync import Helpers
+from prifedsync.values import BadValue
+
+from ..owner.federations import Run, config_of
+
+
+class Between:
+    """A connection that changes what one owner says."""
+
+    def __init__(self, connection, change):
+        self.connection = connection
+        self.change = change
+
+    def ask(self, question):
+        return self.change(question, self.connection.ask(question))
+
+
+class Broken:
+    def ask(self, question):
+        raise OSError("no such socket")
+
+
+@pytest.fixture
+def run():
+    return Run.of(config_of(rounds=3))
+
+
+@pytest.fixture
+def summed():
+    return Run.of(config_of(rounds=3, local__local_steps=1))
+
+
+def everywhere(run):
+    return Helpers(run.document.names, lambda names: run.served.start.expand(len(names), -1))
+
+
+def asked(run, change, rounds=1):
+    """The answers of the last round where owner b's words are changed on their way, and the engine."""
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections | {"b": Between(connections["b"], change)})
+    for round in range(rounds):
+        found = owners.train(round, everywhere(run))
+    return found, owners
+
+
+def in_replies(**changed):
+    def change(question, answer):
+        return answer if isinstance(question, Enrol) else replace(answer, **changed)
+
+    return change
+
+
+def float_body(run, value, at=3):
+    row = torch.zeros(len(run.served.start), dtype=torch.float64)
+    row[at] = value
+    return packed("upload", row)
+
+
+# ---------------------------------------------------------------------- what owners send
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda run: b"",
+        lambda run: b"\x80\x04K\x01.",
+        lambda run: packed("upload", torch.zeros(3, dtype=torch.float64)),
+        lambda run: packed("upload", torch.zeros(len(run.served.start))),
+        lambda run: packed("message", torch.zeros(len(run.served.start), dtype=torch.float64)),
+        lambda run: float_body(run, float("nan")),
+        lambda run: float_body(run, float("inf")),
+    ],
+    ids=["nothing", "a pickle", "another length", "another type", "another name", "NaN", "infinity"],
+)
+def test_a_reply_that_is_none_never_enters_a_merge(run, body):
+    found, owners = asked(run, in_replies(body=body(run)))
+    assert isinstance(found.answers["b"], Lost)
+    assert [type(found.answers[name]) for name in "ac"] == [Sent, Sent]
+    assert found.rows.value.shape[0] == 2
+    assert found.rows.value.isfinite().all()
+    assert owners.accounts()["b"].taken == 1  # its owner has charged it, as far as anybody knows
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**62)])
+def test_a_message_beyond_all_bounds_never_enters_a_sum(summed, value):
+    row = torch.zeros(len(summed.served.start), dtype=torch.int64)
+    row[0] = value
+    found, _ = asked(summed, in_replies(body=packed("message", row)))
+    assert isinstance(found.answers["b"], Lost)
+    assert found.total.value.abs().max() < 2**40
+    assert found.senders == ("a", "c")
+
+
+def test_counts_must_be_those_of_the_plan(run):
+    for queries in (0, 1, 3, -2):
+        found, owners = asked(run, in_replies(queries=queries))
+        assert isinstance(found.answers["b"], Lost)
+        assert owners.accounts()["b"].queries == 2
+    found, _ = asked(run, in_replies(status="absent", queries=0))
+    assert isinstance(found.answers["b"], Lost)  # its plan has no coin
+
+
+def test_an_owner_that_cannot_be_reached_is_lost_and_the_round_goes_on(run):
+    connections = run.direct(SeededDraws(5))
+    enrolled = run.owners(connections)
+    enrolled.enrol()
+    enrolled._connections["b"] = Broken()
+    found = enrolled.train(0, everywhere(run))
+    assert isinstance(found.answers["b"], Lost)
+    assert "no such socket" in found.answers["b"].reason
+    assert found.senders == ("a", "c")
+
+
+def test_an_owner_is_asked_again_with_the_same_question(run):
+    connections = run.direct(SeededDraws(5))
+    questions = []
+
+    class Slow:
+        def ask(self, question):
+            questions.append(question)
+            if len(questions) in (2, 3):
+                raise OSError("not yet")
+            return Declined(Refusal.BUSY) if len(questions) == 4 else connections["b"].ask(question)
+
+    owners = Owners(run.document, connections | {"b": Slow()}, run.served.start, run.served.sums, patience=30.0)
+    found = owners.train(0, everywhere(run))
+    assert found.senders == ("a", "b", "c")
+    assert len(questions) == 5
+    assert len({question.digest for question in questions[1:]}) == 1
+
+
+@pytest.mark.parametrize("refusal", list(Refusal))
+def test_a_refusal_is_a_refusal(run, refusal):
+    def change(question, answer):
+        return answer if isinstance(question, Enrol) else Declined(refusal)
+
+    found, owners = asked(run, change)
+    assert found.answers["b"] == Refused(refusal.value)
+    assert owners.accounts()["b"].taken == 0
+
+
+def test_whoever_does_not_take_the_run_is_not_asked(run):
+    questions = []
+
+    def change(question, answer):
+        questions.append(question)
+        return Declined(Refusal.BUDGET) if isinstance(question, Enrol) else answer
+
+    found, _ = asked(run, change, rounds=2)
+    assert isinstance(found.answers["b"], Refused)
+    assert Refusal.BUDGET.value in found.answers["b"].reason
+    assert len(questions) == 1
+    assert found.senders == ("a", "c")
+
+
+def test_an_answer_of_another_kind(run):
+    wrong = {"enrol": lambda question, answer: Reply("sent", Head(1, b""), 2, b""), "answer": None}
+    found, _ = asked(run, wrong["enrol"])
+    assert isinstance(found.answers["b"], Refused)
+
+    def change(question, answer):
+        return answer if isinstance(question, Enrol) else Accepted(Head(9, b""), 0, 0.0)
+
+    found, _ = asked(run, change)
+    assert isinstance(found.answers["b"], Lost)
+
+
+def test_the_engine_needs_all_connections_and_the_sums(run, summed):
+    with pytest.raises(BadValue, match="have none for client c"):
+        Owners(run.document, {"a": Broken(), "b": Broken()}, run.served.start)
+    with pytest.raises(BadValue, match="exactly where the document is summed"):
+        summed.owners({name: Broken() for name in "abc"}).__class__(
+            summed.document, {name: Broken() for name in "abc"}, summed.served.start
+        )
+
+
+def test_scores_that_leave_are_shown_apart(run):
+    def change(question, answer):
+        return answer if isinstance(question, Enrol) else replace(answer, scores={"accuracy": 0.5, "more": 1.0})
+
+    _, owners = asked(run, change)
+    assert owners.scores == {"b": {"accuracy": 0.5}}
+    assert owners.evaluate(run.served.start, "b") is None
+
+
+# ---------------------------------------------------------------------- ledgers that go back
+
+
+def heads(*said):
+    """Replies come with these heads, in turn."""
+    waiting = iter(said)
+
+    def change(question, answer):
+        return answer if isinstance(question, Enrol) else replace(answer, head=next(waiting))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("said", "extends"),
+    [
+        ([Head(5, b"x"), Head(6, b"y")], True),
+        ([Head(5, b"x"), Head(60, b"y")], True),  # other runs have charged in between
+        ([Head(5, b"x"), Head(5, b"x")], True),  # the same stored reply
+        ([Head(5, b"x"), Head(5, b"y")], False),
+        ([Head(5, b"x"), Head(4, b"y")], False),
+    ],
+)
+def test_a_head_may_only_grow(run, said, extends):
+    found, owners = asked(run, heads(*said), rounds=2)
+    assert isinstance(found.answers["b"], Sent if extends else Lost)
+    if not extends:
+        assert "went back" in found.answers["b"].reason
+        assert owners._owners["b"].replied == said[0]
+
+
+def test_heads_are_echoed(run):
+    questions = []
+
+    def change(question, answer):
+        questions.append(question)
+        return answer
+
+    asked(run, change, rounds=3)
+    _, *slots = questions
+    assert [slot.head.number for slot in slots] == [0, 1, 2]
+
+
+def test_an_enrolment_that_goes_back_is_refused(run):
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    for round in range(2):
+        owners.train(round, everywhere(run))
+    connections["b"].entries = 1  # an older copy of the ledger
+    owners.enrol()
+    assert "went back" in owners._owners["b"].refused
+    assert isinstance(owners.train(2, everywhere(run)).answers["b"], Refused)
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def test_a_run_with_a_folder_and_a_record(tmp_path):
+    run = Run.of(config_of(rounds=3, participation=0.7, rule__name="ditto"))
+    owners = run.owners(run.direct(SeededDraws(5)))
+    finished = rounds_of(run.served, tmp_path, lambda event: None, engine=owners)
+    together, engine = run.together(SeededDraws(5))
+    assert torch.equal(finished.server.released, together[-1][0].released)
+    guarantees = Guarantees(run.served.config.privacy.delta, 3)
+    record = record_of(run.served, finished, guarantees, {}, (), lambda event: None)
+    write_models(tmp_path / "models", run.served, finished)
+    again = RunRecord.from_json(json.loads(record.text())) if hasattr(RunRecord, "from_json") else record
+    assert [client.noisy_queries for client in again.clients] == [each.queries for each in engine.accounts().values()]
+    assert all(client.personal is None for client in record.clients)
+    assert (tmp_path / "models" / "global.safetensors").is_file()
+    for model in owners.models(finished.server.released).values():
+        assert isinstance(model, Noised)
+
+
+def test_a_run_is_resumed_where_it_was(tmp_path):
+    """Owners go on as they are; whoever asks begins anew from a checkpoint."""
+    run = Run.of(config_of(rounds=4, participation=0.7, performance__checkpoint_seconds=0.0))
+    together, _ = run.together(SeededDraws(5))
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    rounds_of(run.served, tmp_path, lambda event: None, lambda done: done.round == 2, engine=owners)
+    saved = json.loads(json.dumps(owners.save()))
+    fresh = run.owners(connections)
+    fresh.load(saved)
+    assert fresh.accounts() == owners.accounts()
+    assert fresh.save() == owners.save()
+    server = Server(together[1][0].weights, round=2)
+    for round in (2, 3):
+        found = fresh.train(round, Helpers(run.document.names, lambda names, at=server: at.weights.expand(len(names), -1)))
+        assert [type(answer) for answer in found.answers.values()] == [
+            type(answer) for answer in together[round][1].answers.values()
+        ]
+        server = replace(together[round][0])
+    assert any(isinstance(answer, Absent) for _, uploads in together for answer in uploads.answers.values())
+    other = Run.of(config_of(rounds=5))
+    with pytest.raises(BadValue, match="is another run"):
+        other.owners(other.direct(SeededDraws(5))).load(saved)
