@@ -1,14 +1,18 @@
 """`prifedsync ledger` and `prifedsync owner status`, as an owner runs them. Nothing of it loads torch."""
 
+import contextlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 from prifedsync.accounting import Budget
+from prifedsync.cli import main
 
 from .owner.ledgers import Site, charge, plan_of, reserve
 
@@ -50,17 +54,34 @@ def filled(site):
 
 
 def ran(site, *words, status=0):
-    """What a command prints, in a process without torch."""
+    """What a command prints."""
     group, name, *rest = words
-    command = [sys.executable, "-c", WITHOUT_TORCH, group, name, "policy.toml", *rest]
-    environment = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run(command, cwd=site.folder, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == status, done.stderr
-    return done.stdout if status == 0 else done.stderr + done.stdout
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["prifedsync", group, name, "policy.toml", *rest]
+    with (
+        contextlib.chdir(site.folder),
+        mock.patch.object(sys, "argv", argv),
+        mock.patch.dict(os.environ, COLUMNS="160"),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):
+        main()
+    assert (stopped.value.code or 0) == status, err.getvalue()
+    return out.getvalue() if status == 0 else err.getvalue() + out.getvalue()
 
 
 def as_json(site, *words, **own):
     return json.loads(ran(site, *words, "--json", **own))
+
+
+@pytest.mark.parametrize(
+    "words", ["owner status", "ledger show", "ledger verify", "ledger export --run 3f", "ledger end 3f"]
+)
+def test_no_command_needs_torch(filled, words):
+    group, name, *rest = words.split()
+    command = [sys.executable, "-c", WITHOUT_TORCH, group, name, "policy.toml", *rest]
+    subprocess.run(command, cwd=filled.folder, check=True, capture_output=True)
 
 
 def test_a_ledger_is_made_once_by_its_owner(site):
@@ -195,3 +216,18 @@ def test_an_anchor_is_written_anew(filled):
     assert "does not exist, and the policy names it" in ran(filled, "ledger", "show", status=2)
     assert "is the anchor of entry 9" in ran(filled, "ledger", "anchor")
     ran(filled, "ledger", "verify")
+
+
+def test_an_anchor_that_has_seen_more_is_not_overwritten(filled):
+    """Otherwise one command would hide that the ledger was rolled back."""
+    ran(filled, "ledger", "backup", "early.db")
+    ledger = filled.open()
+    charge(ledger, RUN, 5)
+    committed = ledger.totals().committed
+    ledger.close_file()
+    (filled.folder / "early.db").replace(filled.path)
+    before = filled.anchor.read_bytes()
+    assert "is behind its anchor" in ran(filled, "ledger", "anchor", status=2)
+    assert filled.anchor.read_bytes() == before
+    ran(filled, "ledger", "restore", "ledger.db", "--confirm-loss")  # the copy itself, if there is no better one
+    assert as_json(filled, "owner", "status")["spent"] == pytest.approx(committed)

@@ -55,7 +55,7 @@ def main() -> None:
 def warmed(asked):
     """Answer questions here, so that nothing is left to import, or to be compiled, after a fork."""
     policy = read(asked["policy"])
-    with daemon._opened(policy) as ledger, closing(OwnerLog(policy.path("log"))) as log:
+    with daemon.opened(policy) as ledger, closing(OwnerLog(policy.path("log"))) as log:
         desk = Desk(policy, ledger, records_of(policy), log)
         for header, body in asked["frames"]:
             question = read_question(bytes.fromhex(header))

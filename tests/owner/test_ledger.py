@@ -302,6 +302,28 @@ def test_only_heads_of_this_ledger_are_known(ledger):
     assert not ledger.knows(Head(10**30, bytes(32)))
 
 
+def test_a_head_tells_nothing_about_its_entry(tmp_path):
+    """The same charges at the same time give other heads: an asker cannot find a field of an entry by trying."""
+    heads = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        site = Site(tmp_path / name)
+        site.new().close_file()
+        ledger = site.open(clock=lambda: 0.0)
+        reserve(ledger)
+        heads.append(charge(ledger))
+        ledger.note_late("a")
+        bodies = {entry.kind: entry.body for entry in ledger.chain.entries()}
+        ledger.close_file()
+        assert len(bodies["charged"]["salt"]) == 32
+        assert "time" not in bodies["charged"]
+        assert "time" not in bodies["late"]
+    assert heads[0].number == heads[1].number
+    assert heads[0].hash != heads[1].hash
+    salts = {entry.body["salt"] for entry in site.open().chain.entries()}
+    assert len(salts) == 4
+
+
 # ---------------------------------------------------------------------- opening
 
 
@@ -325,6 +347,11 @@ def test_files_are_the_owners_alone(site, ledger):
     reserve(ledger)
     for path in site.folder.iterdir():
         assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+@pytest.mark.parametrize(("setting", "value"), [("synchronous", 2), ("secure_delete", 1), ("journal_mode", "wal")])
+def test_a_committed_transaction_is_on_the_disk_and_what_is_dropped_is_not(ledger, setting, value):
+    assert ledger.chain.sql.execute(f"PRAGMA {setting}").fetchone() == (value,)
 
 
 def test_another_source_or_unit_is_refused(site, ledger):

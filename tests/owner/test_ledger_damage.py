@@ -359,6 +359,17 @@ def test_after_a_loss_no_run_is_alone(tmp_path):
     ledger.close_file()
 
 
+def test_a_backup_behind_the_present_ledger_needs_a_word_without_an_anchor_too(site, tmp_path):
+    site.anchored = False
+    ledger = site.open()
+    ledger.backup(tmp_path / "early.db")
+    charge(ledger, "a", 3)
+    ledger.close_file()
+    with pytest.raises(BadValue, match="may be behind: entry 9 was seen since"):
+        restore(site.path, tmp_path / "early.db", **site.named)
+    assert verify(site.path, None).head.number == 9
+
+
 def test_a_ledger_in_use_is_not_replaced(site, tmp_path):
     ledger = site.open()
     ledger.backup(tmp_path / "backup.db")

@@ -63,9 +63,9 @@ def show(
     """Show the budget and the last entries."""
     from ..owner.ledger.pages import entries_of, totals_of
 
-    ledger = _opened(policy)
-    page = totals_of(ledger)
-    entries = entries_of(ledger)
+    with _opened(policy) as ledger:
+        page = totals_of(ledger)
+        entries = entries_of(ledger)
     if as_json:
         print(json.dumps({**page, "entries": entries[-last:]}))
     else:
@@ -87,7 +87,7 @@ def verify(
     if policy is not None:
         found |= _verified(_read(policy))
     if receipt is not None:
-        found |= _checked(receipt, None if policy is None else _opened(policy))
+        found |= _checked(receipt, policy)
     print(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
 
 
@@ -102,14 +102,14 @@ def export(
     from ..owner.ledger.pages import entries_of, totals_of
     from ..owner.ledger.receipts import identity_in, signed
 
-    ledger = _opened(policy)
-    if run is None:
-        made: dict[str, Any] = {**totals_of(ledger), "entries": entries_of(ledger)}
-    else:
-        made = ledger.receipt(_named(ledger, run))
-        key = _read(policy).path("identity")
-        if key is not None:
-            made = signed(made, identity_in(key))
+    with _opened(policy) as ledger:
+        if run is None:
+            made: dict[str, Any] = {**totals_of(ledger), "entries": entries_of(ledger)}
+        else:
+            made = ledger.receipt(_named(ledger, run))
+    key = _read(policy).path("identity")
+    if run is not None and key is not None:
+        made = signed(made, identity_in(key))
     text = json.dumps(made, indent=1, ensure_ascii=False)
     if out is None:
         print(text)
@@ -121,13 +121,13 @@ def export(
 @app.command(cls=PlainCommand)
 def end(policy: PolicyFile, run: RunName) -> None:
     """Close a run, and release what it reserved and did not ask."""
-    ledger = _opened(policy, readonly=False)
-    name = _named(ledger, run)
-    before = ledger.run(name)
-    assert before is not None
-    if not before.open:
-        raise BadValue("run", name, "is closed already")
-    ledger.close(name, "its owner ended it")
+    with _opened(policy, readonly=False) as ledger:
+        name = _named(ledger, run)
+        before = ledger.run(name)
+        assert before is not None
+        if not before.open:
+            raise BadValue("run", name, "is closed already")
+        ledger.close(name, "its owner ended it")
     asked = f"{before.asked} of {before.rounds} rounds and {before.spare} of {before.attempts} attempts were asked"
     if not before.alone:
         said = "what it reserved for the others is free again"
@@ -141,8 +141,8 @@ def end(policy: PolicyFile, run: RunName) -> None:
 @app.command(cls=PlainCommand)
 def backup(policy: PolicyFile, file: File) -> None:
     """Copy the ledger to a new file, also while it is in use."""
-    ledger = _opened(policy, readonly=False)
-    ledger.backup(file)
+    with _opened(policy, readonly=False) as ledger:
+        ledger.backup(file)
     print(file)
 
 
@@ -179,7 +179,7 @@ def restore(
 
 @app.command(cls=PlainCommand)
 def anchor(policy: PolicyFile) -> None:
-    """Write the anchor anew, if this is the latest ledger."""
+    """Write an anchor that is missing, if this is the latest ledger."""
     from ..owner.ledger import Ledger
     from ..owner.ledger.pages import budget_of
 
@@ -187,9 +187,21 @@ def anchor(policy: PolicyFile) -> None:
     path = read.path("anchor")
     if path is None:
         raise BadValue("files.anchor", '""', "must be set", "name a file on another disk or machine")
-    ledger = Ledger.open_unanchored(read.path("ledger"), read.source.name, budget_of(read), path)
-    ledger.write_anchor()
-    print(f"{path} is the anchor of entry {ledger.head.number}")
+    with Ledger.open_unanchored(read.path("ledger"), read.source.name, budget_of(read), path) as ledger:
+        if _readable(path):
+            ledger.check_anchor()  # one that has seen more than this ledger is not overwritten
+        ledger.write_anchor()
+        print(f"{path} is the anchor of entry {ledger.head.number}")
+
+
+def _readable(path: Path) -> bool:
+    """Whether there is an anchor, and it is not damaged."""
+    from ..owner.ledger import Anchor
+
+    try:
+        return Anchor.read(path) is not None
+    except BadValue:
+        return False
 
 
 def _read(path: Path) -> Policy:
@@ -230,8 +242,8 @@ def _verified(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _checked(path: Path, ledger: Ledger | None) -> dict[str, Any]:
-    """What signed a receipt and, with the ledger, whether its head is one of it."""
+def _checked(path: Path, policy: Path | None) -> dict[str, Any]:
+    """What signed a receipt and, with a policy, whether the ledger knows its head."""
     from ..asking.questions import Head
     from ..owner.ledger import check_receipt
 
@@ -242,9 +254,11 @@ def _checked(path: Path, ledger: Ledger | None) -> dict[str, Any]:
             "receipt", path, "cannot be read", "name a file that `prifedsync ledger export --run` wrote"
         ) from None
     found = {"receipt": receipt.get("run"), "signed_by": check_receipt(receipt)}
-    if ledger is not None:
+    if policy is not None:
         head = Head(receipt["head"]["number"], bytes.fromhex(receipt["head"]["hash"]))
-        if not ledger.knows(head):
+        with _opened(policy) as ledger:
+            known = ledger.knows(head)
+        if not known:
             raise BadValue("receipt", path, "names a head that is not in this ledger", "ask the owner who signed it")
     return found
 

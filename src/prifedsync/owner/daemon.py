@@ -37,7 +37,7 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
     os.umask(0o077)
     policy = read(path)
     users = user_ids(policy.users)
-    with only_daemon(policy.path("ledger")), _opened(policy) as ledger:
+    with only_daemon(policy.path("ledger")), opened(policy) as ledger:
         records = records_of(policy)
         log = OwnerLog(policy.path("log"))
         with closing(log), listening(policy.path("socket")) as listener:
@@ -46,14 +46,10 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
             return daemon.serve(listener, ready)
 
 
-@contextmanager
-def _opened(policy: Policy) -> Iterator[Ledger]:
+def opened(policy: Policy) -> Ledger:
+    """The ledger of a policy."""
     budget = Budget(mu=policy.budget.mu, epsilon=policy.budget.epsilon, delta=policy.budget.delta)
-    ledger = Ledger.open(policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor"))
-    try:
-        yield ledger
-    finally:
-        ledger.close_file()
+    return Ledger.open(policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor"))
 
 
 class Daemon:

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...accounting import Budget, PrivacyPlan
 from ...asking.questions import Head
@@ -50,11 +50,8 @@ def _create(path: Path, source: str, budget: Budget, anchor: Path | None, spent:
         "time": time.time(),
     }
     Chain.make(path, "created", body)
-    ledger = Ledger.open_unanchored(path, source, budget, anchor)
-    try:
+    with Ledger.open_unanchored(path, source, budget, anchor) as ledger:
         ledger.write_anchor()
-    finally:
-        ledger.close_file()
 
 
 def marks(row: Sequence[object]) -> str:
@@ -143,6 +140,12 @@ class Ledger:
     def close_file(self) -> None:
         """Let go of the file."""
         self._chain.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_file()
 
     @property
     def chain(self) -> Chain:
@@ -313,8 +316,7 @@ class Ledger:
                 "reply": digest(body, said.encode()).hex(),
                 "status": status,
                 "queries": whole("queries", queries, 0),
-                "time": self._clock(),
-            }
+            }  # and no time: when a training was ready may depend on records
             entry = self._append("charged", told)
             row = (run, round, attempt, entry.number, question, status, queries, said, body)
             self._chain.sql.execute(f"INSERT INTO replies VALUES ({marks(row)})", row)
@@ -353,7 +355,7 @@ class Ledger:
         """A reply of this run left later than the policy says."""
         with self._chain.writing():
             known = self._known(run)
-            self._put(after(known, self._append("late", {"run": run, "time": self._clock()})))
+            self._put(after(known, self._append("late", {"run": run})))
         self._cover()
 
     # ------------------------------------------------------------------ copies and receipts

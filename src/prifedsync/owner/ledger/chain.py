@@ -2,6 +2,9 @@
 
 WAL and `synchronous = FULL`: a transaction that was committed is on the disk. `secure_delete`: what is dropped is
 overwritten. Several processes may have a ledger open. So the head is read inside each transaction, and never kept.
+
+The head leaves with each reply. Each entry has a secret salt, so that its hash says nothing about what is in it: whoever
+knows all but one field of an entry could find that field by trying.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from . import schema
 
 PATIENCE = 30.0  # seconds that a transaction waits for that of another process
 PAGE = 16384  # bytes: replies are large
+SALT = 16  # bytes
 START = bytes(32)  # stands for the hash before the first entry
 
 
@@ -151,7 +155,7 @@ class Chain:
         """One more entry, inside of `writing`."""
         assert self.sql.in_transaction
         last = self.head()
-        text = canonical(body)
+        text = canonical({**body, "salt": os.urandom(SALT).hex()})
         head = Head(last.number + 1, _hash(last.number + 1, kind, text, last.hash))
         self.sql.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (head.number, kind, text, head.hash))
         return head

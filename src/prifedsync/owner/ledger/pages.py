@@ -32,12 +32,9 @@ def open_ledger(policy: Policy, readonly: bool = False) -> Ledger:
 def status_of(policy: Policy) -> dict[str, Any]:
     """What was spent by whom, what is reserved and what is left; and whether the anchor agrees."""
     named = policy.path("ledger"), policy.source.name, budget_of(policy), policy.path("anchor")
-    ledger = Ledger.open_unanchored(*named, readonly=True)
-    try:
+    with Ledger.open_unanchored(*named, readonly=True) as ledger:
         rows = [_row(run, ledger.budget) for run in ledger.runs()]
         return {**totals_of(ledger), "runs": rows, "anchor": _anchor(ledger, policy)}
-    finally:
-        ledger.close_file()
 
 
 def totals_of(ledger: Ledger) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def restore(
     known = _known_elsewhere(path, source, budget, anchor)
     new = _copy_of(backup, path)
     try:
-        with closing_file(Ledger.open_unanchored(new, source, budget, None)) as copy:  # upgraded, if it is an older one
+        with Ledger.open_unanchored(new, source, budget, None) as copy:  # upgraded, if it is an older one
             verify(new, None)
             lost = not known or any(not copy.knows(each.head) for each in known)
             if lost and not confirm_loss:
@@ -52,18 +51,9 @@ def restore(
         _replace(path, new)
     finally:
         new.unlink(missing_ok=True)
-    with closing_file(Ledger.open_unanchored(path, source, budget, anchor)) as ledger:
+    with Ledger.open_unanchored(path, source, budget, anchor) as ledger:
         ledger.write_anchor()
     return Restored(lost, closed)
-
-
-@contextmanager
-def closing_file(ledger: Ledger) -> Iterator[Ledger]:
-    """The ledger, whose file is let go afterwards."""
-    try:
-        yield ledger
-    finally:
-        ledger.close_file()
 
 
 def _copy_of(backup: Path, path: Path) -> Path:
@@ -92,7 +82,7 @@ def _known_elsewhere(path: Path, source: str, budget: Budget, anchor: Path | Non
             present = Ledger.open_unanchored(path, source, budget, None, readonly=True)
         except (BadValue, LedgerFailed):
             return found  # it is damaged: that is why a backup is restored
-        with closing_file(present):
+        with present:
             found.append(present.as_anchor())
     return found
 
