@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from prifedsync import data
 from prifedsync.asking import document as documents
 from prifedsync.asking.document import canonical, parsed, read
+from prifedsync.asking.questions import Answer, Head, Introduction
 from prifedsync.config import load
 from prifedsync.local import Optimiser
 from prifedsync.rules import FedAvg
@@ -252,3 +253,14 @@ def test_nothing_else_is_raised_by_anything_at_all(value):
 def test_nothing_else_is_raised_by_any_text(text):
     with pytest.raises(BadValue):
         parsed(text)
+
+
+def test_the_digest_of_a_question_is_of_all_that_its_answer_depends_on():
+    """A message that was masked in another session would not cancel: it is the answer to another question."""
+    one = Answer(RUN, 3, 1, b"helper", ("a", "b"), b"session")
+    changes = [
+        {"run": "f" * 32}, {"round": 4}, {"attempt": 2}, {"helper": b"other"}, {"clients": ("a", "c")}, {"session": b"new"},
+    ]  # fmt: skip
+    assert len({each.digest for each in [one, *(replace(one, **change) for change in changes)]}) == 7
+    echoed = replace(one, head=Head(3, b"hash"), introductions=(Introduction("a", b"", b""),))
+    assert echoed.digest == one.digest

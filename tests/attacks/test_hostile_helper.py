@@ -153,7 +153,7 @@ def test_no_helper_moves_the_sum_further_than_accounted(case):
 
 @pytest.mark.parametrize("fault", ["longer by a thousandth", "not clipped", "clipped by a norm that underflows"])
 def test_the_search_finds_planted_faults(fault, monkeypatch):
-    search = search_of("regression, single")
+    search = search_of("softmax, single")
     for trainer in search.trainers:
         honest = trainer.net.clipped_sums
 

@@ -12,7 +12,7 @@ from prifedsync.asking.tensors import packed
 from prifedsync.engines.owners import Owners
 from prifedsync.local import SeededDraws
 from prifedsync.local.answers import Absent, Lost, Refused, Sent
-from prifedsync.record import Guarantees, RunRecord
+from prifedsync.record import Guarantees
 from prifedsync.rules import Noised, Server
 from prifedsync.run.loop import rounds_of
 from prifedsync.run.recording import record_of, write_models
@@ -172,8 +172,7 @@ def test_whoever_does_not_take_the_run_is_not_asked(run):
 
 
 def test_an_answer_of_another_kind(run):
-    wrong = {"enrol": lambda question, answer: Reply("sent", Head(1, b""), 2, b""), "answer": None}
-    found, _ = asked(run, wrong["enrol"])
+    found, _ = asked(run, lambda question, answer: Reply("sent", Head(1, b""), 2, b""))
     assert isinstance(found.answers["b"], Refused)
 
     def change(question, answer):
@@ -187,9 +186,7 @@ def test_the_engine_needs_all_connections_and_the_sums(run, summed):
     with pytest.raises(BadValue, match="have none for client c"):
         Owners(run.document, {"a": Broken(), "b": Broken()}, run.served.start)
     with pytest.raises(BadValue, match="exactly where the document is summed"):
-        summed.owners({name: Broken() for name in "abc"}).__class__(
-            summed.document, {name: Broken() for name in "abc"}, summed.served.start
-        )
+        Owners(summed.document, {name: Broken() for name in "abc"}, summed.served.start)
 
 
 def test_scores_that_leave_are_shown_apart(run):
@@ -267,8 +264,7 @@ def test_a_run_with_a_folder_and_a_record(tmp_path):
     guarantees = Guarantees(run.served.config.privacy.delta, 3)
     record = record_of(run.served, finished, guarantees, {}, (), lambda event: None)
     write_models(tmp_path / "models", run.served, finished)
-    again = RunRecord.from_json(json.loads(record.text())) if hasattr(RunRecord, "from_json") else record
-    assert [client.noisy_queries for client in again.clients] == [each.queries for each in engine.accounts().values()]
+    assert [client.noisy_queries for client in record.clients] == [each.queries for each in engine.accounts().values()]
     assert all(client.personal is None for client in record.clients)
     assert (tmp_path / "models" / "global.safetensors").is_file()
     for model in owners.models(finished.server.released).values():
@@ -293,7 +289,7 @@ def test_a_run_is_resumed_where_it_was(tmp_path):
         assert [type(answer) for answer in found.answers.values()] == [
             type(answer) for answer in together[round][1].answers.values()
         ]
-        server = replace(together[round][0])
+        server = together[round][0]
     assert any(isinstance(answer, Absent) for _, uploads in together for answer in uploads.answers.values())
     other = Run.of(config_of(rounds=5))
     with pytest.raises(BadValue, match="is another run"):
