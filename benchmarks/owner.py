@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ import torch
 from prifedsync.accounting import Budget
 from prifedsync.asking import document as documents
 from prifedsync.asking.connection import Connection
-from prifedsync.asking.frames import answer_frame, question_frame, read_question
+from prifedsync.asking.frames import PREFIX, answer_frame, question_frame, read_prefix, read_question
 from prifedsync.asking.questions import Accepted, Answer, Enrol, Reply
 from prifedsync.asking.vectors import vector_bytes
 from prifedsync.config import from_mapping
@@ -34,9 +34,11 @@ from prifedsync.local.draws import SystemDraws
 from prifedsync.owner.ledger import Ledger
 from prifedsync.owner.policy import read
 from prifedsync.owner.records import records_of
-from prifedsync.owner.trainer import Trainer
+from prifedsync.owner.trainer import Outcome, Trainer
 from prifedsync.run import prepare
 
+T = TypeVar("T")
+PARTS = ("in this process", "through the daemon", "frames", "ledger and anchor")
 RECORDS = 600
 SHAPE = (1, 28, 28)
 POLICY = """
@@ -93,10 +95,11 @@ def document_of(rounds: int, steps: int) -> documents.RunDocument:
     )  # fmt: skip
 
 
-def taken(work: Callable[[], object]) -> float:
+def taken(work: Callable[[], T]) -> tuple[T, float]:
+    """What some work gives, and the milliseconds it took."""
     begun = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - begun)
+    found = work()
+    return found, 1000 * (time.perf_counter() - begun)
 
 
 def resident(process: int) -> float:
@@ -111,34 +114,41 @@ def rounds_of(document: documents.RunDocument, policy: Path, rounds: int) -> dic
     asker = Connection(found.path("socket"))
     assert isinstance(asker.ask(Enrol(document.mapping)), Accepted)
     beside = Ledger.open(
-        found.path("ledger").with_name("beside.db"), source="beside", budget=Budget(mu=1000.0), anchor=policy.with_name("anchor-2")
+        found.path("ledger").with_name("beside.db"),
+        source="beside",
+        budget=Budget(mu=1000.0),
+        anchor=policy.with_name("anchor-2"),
     )
     plan = document.jobs[0].plan
     assert plan is not None
     beside.reserve(document.run, document=document.digest, text=document.text, plan=plan, by="bench")
     helper = vector_bytes("helper", "F32", np.zeros(trainer.count, np.float32).tobytes())
-    times: dict[str, list[float]] = {"in this process": [], "through the daemon": [], "frames": [], "ledger and anchor": []}
+    times: dict[str, list[float]] = {part: [] for part in PARTS}
     for round in range(rounds):
         question = Answer(document.run, round, 0, helper)
-        outcomes: list[Any] = []
-        times["in this process"].append(taken(lambda: outcomes.append(trainer.answer(round, 0, (), helper))))
-        replies: list[Any] = []
-        times["through the daemon"].append(taken(lambda: replies.append(asker.ask(question))))
-        (reply,) = replies
-        (outcome,) = outcomes
+        outcome, here = taken(lambda question=question: trainer.answer(question.round, 0, (), helper))
+        reply, there = taken(lambda question=question: asker.ask(question))
         assert isinstance(reply, Reply)
-        header = question_frame(question)[16:].split(b"}")[0] + b"}"
-        times["frames"].append(taken(lambda: (question_frame(question), read_question(header), answer_frame(reply))))
-
-        def charge() -> None:
-            beside.charge(
-                document.run, round, 0, question=question.digest, status="sent", queries=outcome.queries,
-                body=outcome.body, scores={}, state=trainer.state(),
-            )  # fmt: skip
-
-        times["ledger and anchor"].append(taken(charge))
+        _, frames = taken(lambda question=question, reply=reply: (framed(question), answer_frame(reply)))
+        _, charge = taken(lambda question=question, outcome=outcome: charged(beside, question, outcome, trainer))
+        for part, milliseconds in zip(PARTS, (here, there, frames, charge), strict=True):
+            times[part].append(milliseconds)
     beside.close_file()
     return times
+
+
+def framed(question: Answer) -> None:
+    """A question to bytes and back."""
+    frame = question_frame(question)
+    lengths = read_prefix(frame[: PREFIX.size])
+    read_question(frame[PREFIX.size : PREFIX.size + lengths.header])
+
+
+def charged(ledger: Ledger, question: Answer, outcome: Outcome, trainer: Trainer) -> None:
+    ledger.charge(
+        question.run, question.round, 0, question=question.digest, status=outcome.status, queries=outcome.queries,
+        body=outcome.body, scores={}, state=trainer.state(),
+    )  # fmt: skip
 
 
 def main() -> None:

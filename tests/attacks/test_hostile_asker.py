@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -371,12 +372,15 @@ def test_a_slow_frame(forks, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(str(owner.site.socket_path))
         begun = time.monotonic()
-        with pytest.raises(OSError):
-            for at in range(len(frame)):
-                sock.sendall(frame[at : at + 1])
-                owner.answers(slot(owner.document, 0), new=at == 0)
+        sent = 0
+        with suppress(BrokenPipeError):
+            while sent < len(frame):
+                sock.sendall(frame[sent : sent + 1])
+                sent += 1
+                owner.answers(slot(owner.document, 0), new=sent == 1)
                 time.sleep(0.1)
-        assert 0.9 < time.monotonic() - begun < 3
+        assert 5 <= sent < len(frame)
+        assert 0.9 < time.monotonic() - begun < 5
     closed(owner)
 
 
