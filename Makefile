@@ -20,10 +20,10 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-slow: setup
-	PRIFEDSYNC_EXAMPLES=300 PRIFEDSYNC_CRASH_STRIDE=1 PRIFEDSYNC_FLIPS=300 PRIFEDSYNC_HELPERS=100000 \
+	PRIFEDSYNC_EXAMPLES=300 PRIFEDSYNC_CRASH_STRIDE=1 PRIFEDSYNC_FLIPS=300 PRIFEDSYNC_HELPERS=100000 PRIFEDSYNC_KILLS=1000 \
 		$(BIN)/python -m pytest -n 2 --dist worksteal -q \
 		tests/fdp/test_properties.py tests/attacks/test_crashes.py tests/attacks/test_bit_flips.py \
-		tests/attacks/test_hostile_helper.py
+		tests/attacks/test_hostile_helper.py tests/attacks/test_owner_kills.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks scripts

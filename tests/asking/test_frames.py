@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -174,10 +175,8 @@ def test_any_bytes_are_read_or_refused(content):
 @given(st.sampled_from(sorted(GOOD)), JSON)
 def test_any_value_in_a_key_is_read_or_refused(key, value):
     header = json.dumps({**GOOD, key: value}).encode()
-    try:
+    with suppress(BadFrame):
         assert json.loads(parts(question_frame(read_question(header)))[0]) == {**GOOD, key: value}
-    except BadFrame:
-        pass
 
 
 @settings(max_examples=300, deadline=None)
@@ -185,11 +184,9 @@ def test_any_value_in_a_key_is_read_or_refused(key, value):
 def test_any_byte_of_a_frame_may_be_changed(at, value):
     frame = bytearray(question_frame(QUESTIONS[2]))
     frame[at % len(frame)] = value
-    try:
-        header, _ = parts(bytes(frame))
-        read_question(header)
-    except (BadFrame, AssertionError):
-        pass
+    with suppress(BadFrame):
+        lengths = read_prefix(bytes(frame[: PREFIX.size]))
+        read_question(bytes(frame[PREFIX.size : PREFIX.size + lengths.header]))
 
 
 # ---------------------------------------------------------------------- vectors

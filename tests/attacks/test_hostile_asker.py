@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -268,7 +269,9 @@ def numbers(reply):
 
 
 @pytest.mark.parametrize(
-    "value", [np.nan, np.inf, -np.inf, 1e30, -3.4e38, 1e-45, 1e-38], ids=["nan", "inf", "-inf", "1e30", "-max", "tiny", "1e-38"]
+    "value",
+    [np.nan, np.inf, -np.inf, 1e30, -3.4e38, 1e-45, 1e-38],
+    ids=["nan", "inf", "-inf", "1e30", "-max", "tiny", "1e-38"],
 )
 def test_helpers_that_no_number_should_be(owner, value):
     """NaN, infinity, 1e30 and denormals: the reply is as long as any other, and finite."""
@@ -369,12 +372,15 @@ def test_a_slow_frame(forks, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(str(owner.site.socket_path))
         begun = time.monotonic()
-        with pytest.raises(OSError):
-            for at in range(len(frame)):
-                sock.sendall(frame[at : at + 1])
-                owner.answers(slot(owner.document, 0), new=at == 0)
+        sent = 0
+        with suppress(BrokenPipeError):
+            while sent < len(frame):
+                sock.sendall(frame[sent : sent + 1])
+                sent += 1
+                owner.answers(slot(owner.document, 0), new=sent == 1)
                 time.sleep(0.1)
-        assert 0.9 < time.monotonic() - begun < 3
+        assert 5 <= sent < len(frame)
+        assert 0.9 < time.monotonic() - begun < 5
     closed(owner)
 
 
@@ -466,9 +472,7 @@ class Masked:
         return tuple(found)
 
     def slot(self, round, attempt, session, introductions=(), clients=("a", "b", "c")):
-        return slot(
-            self.document, round, attempt, session=session, introductions=tuple(introductions), clients=clients
-        )
+        return slot(self.document, round, attempt, session=session, introductions=tuple(introductions), clients=clients)
 
 
 @pytest.fixture
@@ -516,7 +520,16 @@ def test_introductions_of_another_session(masked):
 def test_a_list_short_of_peers(masked):
     """With a list of two the server would learn what the other one, which is its own, leaves over."""
     met = masked.meets(b"s")
-    for clients in (("a",), ("a", "b"), ("b", "c"), ("a", "b", "d"), ("a", "b", "b"), ("c", "b", "a"), (), ("a", "b", "c", "d")):
+    for clients in (
+        ("a",),
+        ("a", "b"),
+        ("b", "c"),
+        ("a", "b", "d"),
+        ("a", "b", "b"),
+        ("c", "b", "a"),
+        (),
+        ("a", "b", "c", "d"),
+    ):
         masked.owner.refuses(masked.slot(0, 0, b"s", met, clients), Refusal.LIST)
     masked.owner.answers(masked.slot(0, 0, b"s", met))
     masked.owner.refuses(masked.slot(0, 0, b"s", met, ("a", "b")), Refusal.SLOT)

@@ -29,6 +29,7 @@ from prifedsync.local import Net, RecordedDraws, SystemDraws
 from prifedsync.local.losses import BY_TASK
 from prifedsync.owner import conversations, daemon, turns
 from prifedsync.owner.desk import Desk
+from prifedsync.owner.ledger.pages import open_ledger
 from prifedsync.owner.log import OwnerLog
 from prifedsync.owner.policy import read
 from prifedsync.owner.records import records_of
@@ -55,7 +56,7 @@ def main() -> None:
 def warmed(asked):
     """Answer questions here, so that nothing is left to import, or to be compiled, after a fork."""
     policy = read(asked["policy"])
-    with daemon._opened(policy) as ledger, closing(OwnerLog(policy.path("log"))) as log:
+    with open_ledger(policy) as ledger, closing(OwnerLog(policy.path("log"))) as log:
         desk = Desk(policy, ledger, records_of(policy), log)
         for header, body in asked["frames"]:
             question = read_question(bytes.fromhex(header))

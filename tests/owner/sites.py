@@ -131,6 +131,8 @@ def run_document(number=1, rounds=5, noise=2.0, clip=0.5, clients=("a", "b"), re
         "privacy": {"noise_multiplier": noise, "clip_norm": clip},
     }
     config = from_mapping(merged(told, sections))
+    if config.privacy.neighbours == "add-remove":
+        config = from_mapping(merged(told, sections, {"clients": {name: {"records": records} for name in clients}}))
     description = Description(dict.fromkeys(clients, records), (FEATURES,), Task("classes", 2))
     prepared = prepare(config, description)
     return documents.of(

@@ -180,19 +180,8 @@ def test_ended_while_an_answer_waits_it_is_stored_and_not_sent(forks, tmp_path):
 
 
 def charged(site):
-    with closing_ledger(site) as ledger:
+    with site.ledger() as ledger:
         return sum(run.asked for run in ledger.runs())
-
-
-class closing_ledger:
-    def __init__(self, site):
-        self.ledger = site.ledger()
-
-    def __enter__(self):
-        return self.ledger
-
-    def __exit__(self, *_):
-        self.ledger.close_file()
 
 
 # ---------------------------------------------------------------------- when answers leave
@@ -244,7 +233,7 @@ def test_a_late_answer_is_told_to_the_owner(forks, tmp_path):
     site.ask(slot(document, 0))
     until(lambda: "later than replies.seconds" in site.log())
     daemon.end()
-    with closing_ledger(site) as ledger:
+    with site.ledger() as ledger:
         assert ledger.run(document.run).late >= 1
 
 

@@ -72,9 +72,9 @@ class Conversations:
             return
         asked = Asked(question, by)
         self._put(asked)
-        frame = asked.frame.get()
-        if frame is not None:
-            self._send(connection, frame)
+        leaving = asked.answer.get()
+        leaving.wait()
+        self._send(connection, leaving.frame)
 
     def _receive(self, connection: socket.socket, until_the_end: ExitStack) -> Question:
         deadline = Deadline(SECONDS_FOR_A_FRAME)

@@ -16,12 +16,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from ..accounting import Budget
 from ..local.draws import Draws, SystemDraws
 from ..values import BadValue
 from .conversations import Conversations
 from .desk import Desk
-from .ledger import Ledger
+from .ledger.pages import open_ledger
 from .listening import listening, only_daemon, user_ids
 from .log import OwnerLog
 from .policy import Policy, read
@@ -37,25 +36,13 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
     os.umask(0o077)
     policy = read(path)
     users = user_ids(policy.users)
-    with only_daemon(policy.path("ledger")), _opened(policy) as ledger:
+    with only_daemon(policy.path("ledger")), open_ledger(policy) as ledger:
         records = records_of(policy)
         log = OwnerLog(policy.path("log"))
         with closing(log), listening(policy.path("socket")) as listener:
             desk = Desk(policy, ledger, records, log, draws)
             daemon = Daemon(Path(path), desk, users, log)
             return daemon.serve(listener, ready)
-
-
-@contextmanager
-def _opened(policy: Policy) -> Iterator[Ledger]:
-    budget = Budget(mu=policy.budget.mu, epsilon=policy.budget.epsilon, delta=policy.budget.delta)
-    ledger = Ledger.open(
-        policy.path("ledger"), source=policy.source.name, budget=budget, anchor=policy.path("anchor")
-    )
-    try:
-        yield ledger
-    finally:
-        ledger.close_file()
 
 
 class Daemon:

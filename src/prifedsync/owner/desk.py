@@ -63,7 +63,9 @@ class _Meeting:
         if introductions in ((), self.met):
             return
         try:
-            self.peer.meet([masks.Introduction(each.name, self.peer.run, each.key, each.signature) for each in introductions])
+            self.peer.meet(
+                [masks.Introduction(each.name, self.peer.run, each.key, each.signature) for each in introductions]
+            )
         except BadValue:
             raise _Refused(Refusal.INTRODUCTION) from None
         self.met = introductions

@@ -4,6 +4,11 @@ An answer leaves a fixed time after its turn began, whatever the work took. A tu
 answer before it has left. So the moments at which answers leave are a function of the moments of questions and of the
 policy, and a question that waits for the training of another one tells nothing of how long that took. An answer that is not
 ready in time leaves at the next multiple, which the owner finds in the log and in `owner status`.
+
+Work leaves traces in a machine: a process that has just trained for long finds other things in its caches, and is some
+microseconds faster or slower to take a question or to send. 200 rounds were enough to see that. So whoever sends is awake
+for a while before the moment, nobody else is awake then, and the moment has a secret random part, a tenth of the time at
+most, beside which such traces are small.
 """
 
 from __future__ import annotations
@@ -22,20 +27,42 @@ from .desk import Desk
 from .log import OwnerLog
 
 PIPE = 65536  # bytes that a pipe holds
+RANDOM = 0.1  # the largest random part, as a share of the time
+AWAKE = 0.003  # seconds that the sender is awake before its moment
+ASLEEP = 0.005  # seconds after that moment in which nothing else is done
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, who asks, and when it was there. `frame` gets the answer at the moment when it may leave."""
+    """A question, who asks, and when it was there. `answer` gets its answer, which leaves at a given moment."""
 
     question: Question
     by: str
     at: float = field(default_factory=time.monotonic)
-    frame: SimpleQueue[bytes | None] = field(default_factory=SimpleQueue)  # None: the daemon ends
+    answer: SimpleQueue[Leaving] = field(default_factory=SimpleQueue)
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """An answer, and when it leaves."""
+
+    frame: bytes
+    at: float
+
+    def wait(self) -> None:
+        """Wait for the moment, the last of it awake."""
+        time.sleep(max(0.0, self.at - AWAKE - time.monotonic()))
+        while time.monotonic() < self.at:
+            continue
+
+
+def chance() -> float:
+    """A secret number in [0, 1)."""
+    return int.from_bytes(os.urandom(7), "little") / 2**56
 
 
 def leaving(begun: float, ready: float, seconds: float) -> float:
-    """When an answer leaves: so many seconds after its turn began, or at the first multiple at which it is ready."""
+    """The earliest moment: so many seconds after the turn began, or the first multiple at which the answer is ready."""
     if seconds == 0:
         return ready
     return begun + seconds * max(1, math.ceil((ready - begun) / seconds))
@@ -63,7 +90,7 @@ class Turns:
         self._wake()
 
     def end(self) -> None:
-        """End after the work in hand. An answer that waits for its time is not sent: it is stored."""
+        """End after the work in hand. An answer that waits for its moment is not sent: it is stored."""
         self._ended = True
         self._wake()
 
@@ -89,10 +116,11 @@ class Turns:
         seconds = self._desk.policy.replies.seconds
         frame = answer_frame(self._desk.decide(asked.question, asked.by))
         ready = time.monotonic()
-        leave = leaving(begun, ready, seconds)
-        self._sleep_until(leave)
+        leave = leaving(begun, ready, seconds) + RANDOM * seconds * chance()
+        asked.answer.put(Leaving(frame, leave))
         self._free = leave
-        asked.frame.put(None if self._ended else frame)
+        if seconds:
+            self._sleep_until(leave + ASLEEP)
         if seconds and leave > begun + 1.5 * seconds:
             self._note_late(asked, ready - begun, seconds)
 
