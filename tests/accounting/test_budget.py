@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,6 +275,7 @@ def test_alone_is_by_the_exact_guarantee_and_its_upper_end():
     assert not filtered.covers(whole(filtered, plan))  # that is why there is such a rule
     mu = plan.guarantee().mu().upper
     assert Budget(mu=mu).fits_alone(plan)
+    assert not Budget(mu=1e3).fits_alone(replace(plan, copies=2)), "others release about the same units"
     assert not Budget(mu=mu * (1 - 1e-9)).fits_alone(plan)
 
 

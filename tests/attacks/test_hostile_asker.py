@@ -602,7 +602,14 @@ def test_three_users(forks, tmp_path):
         return [type(accepted).__name__, type(reply).__name__]
 
     def steals():
-        names = ["records.csv", "policy.toml", "owner.log", "book/ledger.db", "book/ledger.db-wal", "anchor/anchor.json"]
+        names = [
+            "records.csv",
+            "policy.toml",
+            "book/owner.log",
+            "book/ledger.db",
+            "book/ledger.db-wal",
+            "anchor/anchor.json",
+        ]
         opened = []
         for name in names:
             for mode in ("rb", "ab"):
@@ -611,6 +618,12 @@ def test_three_users(forks, tmp_path):
                     opened.append(name)
                 except PermissionError:
                     continue
+        for name in changing:
+            try:
+                os.stat(site.folder / name)
+                opened.append(f"times of {name}")
+            except PermissionError:
+                continue
         for folder in (".", "book", "anchor"):
             try:
                 opened += os.listdir(site.folder / folder)
@@ -642,7 +655,9 @@ def test_three_users(forks, tmp_path):
     (run,) = ledger.runs()
     ledger.close_file()
     assert (run.asked, run.by) == (1, str(ASKING_USER))
-    assert {path.stat().st_mode & 0o077 for path in (site.ledger_path, site.anchor_path, site.folder / "owner.log")} == {0}
+    assert {
+        path.stat().st_mode & 0o077 for path in (site.ledger_path, site.anchor_path, site.folder / "book/owner.log")
+    } == {0}
 
 
 def test_connection_says_when_nobody_answers(tmp_path):

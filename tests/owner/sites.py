@@ -59,7 +59,7 @@ seconds = {seconds}
 [files]
 ledger = "book/ledger.db"
 anchor = "anchor/anchor.json"
-log = "owner.log"
+log = "book/owner.log"
 socket = "door/owner.sock"
 {more}
 """
@@ -117,7 +117,7 @@ class Site:
         return Connection(self.socket_path, wait).ask(question)
 
     def log(self):
-        path = self.folder / "owner.log"
+        path = self.folder / "book/owner.log"
         return path.read_text() if path.exists() else ""
 
 

@@ -1,5 +1,6 @@
 """The daemon: how it starts, ends, reads its policy again, when its answers leave, and what it takes from a restart."""
 
+import json
 import os
 import signal
 import socket
@@ -8,12 +9,13 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from prifedsync.asking.frames import answer_frame
-from prifedsync.asking.questions import Accepted, Declined, Reply
+from prifedsync.asking.questions import Accepted, Declined, Enrol, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.vectors import read_vector
 from prifedsync.owner.desk import MOST_IN_MEMORY, Desk
@@ -22,7 +24,7 @@ from prifedsync.owner.records import records_of
 from prifedsync.owner.turns import leaving
 
 from . import sites
-from .sites import PARAMETERS, enrol, new_site, run_document, slot, until
+from .sites import FEATURES, PARAMETERS, enrol, new_site, run_document, slot, until
 
 MOST_IDLE = 600e6  # bytes
 
@@ -87,6 +89,24 @@ def test_what_it_refuses_to_start_with(tmp_path):
     assert "source.records = 40" in refused(site)
 
 
+def test_files_whose_times_others_may_see_are_refused(tmp_path):
+    """The time of the last commit and the size of the log tell when a training was ready, and what failed."""
+    site = new_site(tmp_path / "site", users=["61002"])
+    for folder in (site.folder, tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    for name in ("book", "anchor"):
+        (site.folder / name).chmod(0o755)
+    assert "files.ledger" in refused(site)
+    (site.folder / "book").chmod(0o700)
+    said = refused(site)
+    assert "files.anchor" in said
+    assert f"chmod 700 {site.folder / 'anchor'}" in said
+    (site.folder / "anchor").chmod(0o700)
+    with serve(site, "--quiet") as process:
+        until(site.socket_path.exists, 30)
+        process.send_signal(signal.SIGTERM)
+
+
 def test_one_daemon_a_ledger(forks, tmp_path):
     site = new_site(tmp_path / "site")
     daemon = forks.start(site)
@@ -143,7 +163,7 @@ def test_another_policy_and_another_log_while_it_runs(forks, tmp_path):
     document = run_document()
     assert isinstance(site.ask(enrol(document)), Accepted)
     assert isinstance(site.ask(slot(document, 0)), Reply)
-    (site.folder / "owner.log").rename(site.folder / "owner.log.old")
+    (site.folder / "book/owner.log").rename(site.folder / "owner.log.old")
     changed(site, "least_noise = 1.0", "least_noise = 3.0")
     hung_up(site, daemon, "the policy was read again")
     assert site.ask(slot(document, 1)) == Declined(Refusal.NOISE)
@@ -225,6 +245,31 @@ def test_answers_leave_after_a_fixed_time_one_after_another(forks, tmp_path):
     daemon.end()
 
 
+def test_nothing_is_said_beside_a_training(forks, tmp_path):
+    """How fast a bad frame is declined while the desk works would tell how long it works."""
+    site = new_site(tmp_path / "site", seconds=1.0)
+    daemon = forks.start(site)
+    document = run_document()
+    site.ask(enrol(document))
+    ended = []
+
+    def ask():
+        site.ask(slot(document, 0))
+        ended.append(time.monotonic())
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.2)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(str(site.socket_path))
+        sock.sendall(b"a frame that is none " * 3)
+        sock.recv(1)
+        declined = time.monotonic()
+    asking.join()
+    assert declined > ended[0] - 0.05
+    daemon.end()
+
+
 def test_a_late_answer_is_told_to_the_owner(forks, tmp_path):
     site = new_site(tmp_path / "site", seconds=0.0001)
     daemon = forks.start(site)
@@ -282,7 +327,7 @@ def test_a_run_goes_on_after_a_restart(forks, tmp_path):
 def desk(tmp_path):
     site = new_site(tmp_path / "site")
     ledger = site.ledger(readonly=False)
-    with closing(OwnerLog(site.folder / "owner.log")) as log:
+    with closing(OwnerLog(site.folder / "book/owner.log")) as log:
         found = Desk(site.policy, ledger, records_of(site.policy), log)
         found.site = site
         yield found
@@ -340,6 +385,50 @@ def test_a_run_ended_by_its_owner_is_not_answered_from_memory(desk):
     with_another_program.close(document.run, "the owner ends it")
     with_another_program.close_file()
     assert desk.decide(slot(document, 0), "me") == Declined(Refusal.CLOSED)
+
+
+def test_what_cannot_be_trained_is_said_so(desk):
+    """Records of another shape, and a model that turns out to be too large once it is built."""
+    text = json.loads(run_document().text)
+    text["shape"] = [FEATURES + 1]
+    assert desk.decide(Enrol(text), "me") == Declined(Refusal.TRAINING)
+    limits = replace(desk.policy.limits, models=("tests.owner.nets:linear",), parameters=PARAMETERS - 1)
+    document = run_document(2, model={"name": "tests.owner.nets:linear"})
+    desk.changed(replace(desk.policy, limits=limits))
+    assert desk.decide(enrol(document), "me") == Declined(Refusal.MODEL)
+    desk.changed(replace(desk.policy, limits=replace(limits, parameters=PARAMETERS)))
+    assert isinstance(desk.decide(enrol(document), "me"), Accepted)
+    assert "error" not in desk.site.log()
+
+
+def test_an_old_run_is_closed_whoever_asks_next(desk):
+    document = run_document()
+    desk.decide(enrol(document), "me")
+    assert isinstance(desk.decide(slot(document, 0), "me"), Reply)
+    desk.changed(replace(desk.policy, limits=replace(desk.policy.limits, days=1e-9)))
+    assert desk.decide(slot(document, 1), "me") == Declined(Refusal.CLOSED)
+
+
+def test_a_run_that_was_killed_in_its_enrolment_must_be_enrolled_again(desk):
+    document = run_document()
+    desk.ledger.reserve(
+        document.run, document=document.digest, text=document.text, plan=document.jobs[0].plan, by="me"
+    )  # fmt: skip
+    assert desk.decide(slot(document, 0), "me") == Declined(Refusal.RUN)
+    assert isinstance(desk.decide(enrol(document), "me"), Accepted)
+    assert isinstance(desk.decide(slot(document, 0), "me"), Reply)
+
+
+def test_a_late_answer_that_cannot_be_noted_ends_nothing(desk, monkeypatch):
+    document = run_document()
+    desk.decide(enrol(document), "me")
+
+    def failing(run):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(desk.ledger, "note_late", failing)
+    desk.note_late(document.run)
+    assert "could not be noted" in desk.site.log()
 
 
 def test_each_trainer_has_new_draws(desk):

@@ -85,13 +85,6 @@ def test_paths_start_at_the_folder_of_the_policy(tmp_path):
     assert from_mapping(EXAMPLE).path("anchor") is None
 
 
-def test_the_digest_is_of_what_the_policy_says(tmp_path):
-    there = read(written(tmp_path))
-    assert there.digest == from_mapping(EXAMPLE).digest
-    for change in ({"limits__rounds": 999}, {"source__name": "x"}, {"data__path": "y.csv"}, {"budget__mu": 1.1}):
-        assert from_mapping(given(**change)).digest != there.digest
-
-
 REFUSED = [
     ({"clinet": "x"}, "clinet", "is not a field; did you mean client?"),
     ({"limits__model": ["mlp"]}, "limits.model", "did you mean limits.models?"),

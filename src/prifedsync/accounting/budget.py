@@ -95,8 +95,11 @@ class Budget:
     def fits_alone(self, plan: PrivacyPlan) -> bool:
         """Whether the plan's own exact guarantee is within the budget: for a plan fixed before anything was released.
 
-        A μ is that of false positive rates from 1e-5 to 1 − 1e-5, as wherever the μ of a plan is stated.
+        A μ is that of false positive rates from 1e-5 to 1 − 1e-5, as wherever the μ of a plan is stated. Where others hold
+        the same units, this plan is not all that leaves about them, and an exact guarantee does not add up with theirs.
         """
+        if plan.copies > 1:
+            return False
         try:
             guarantee = plan.guarantee()
             if self.mu is not None:

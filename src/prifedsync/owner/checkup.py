@@ -15,7 +15,7 @@ from ..rules.outside import checked_class
 from ..values import BadValue, counted
 from .keys import pinned
 from .ledger.pages import open_ledger
-from .listening import user_ids
+from .listening import askers
 from .permissions import check_private
 from .policy import Policy
 from .records import records_of
@@ -133,16 +133,16 @@ def _names(policy: Policy) -> Iterator[Finding]:
     together = 1 + len(masks.peers)
     said = f"this owner's key, and {counted(len(masks.peers), 'pinned key')} of others"
     if together < max(2, policy.limits.participants):
-        remedy = "pin the keys of the others in masks.peers, or lower limits.participants"
+        fewest = max(2, policy.limits.participants)
         status: Literal["warn", "wrong"] = "wrong" if masks.required else "warn"
-        yield Finding("masks", status, f"{said}, too few for limits.participants", remedy)
+        yield Finding("masks", status, f"{said}; a masked sum needs {fewest} owners", "pin the others' keys in masks.peers")
     else:
         yield Finding("masks", "ok", said)
 
 
 def _users(policy: Policy) -> Iterator[Finding]:
     try:
-        user_ids(policy.users)
+        askers(policy)
     except BadValue as error:
         yield _wrong("users", error)
         return

@@ -29,11 +29,13 @@ class Conversations:
         users: frozenset[int],
         helper_bytes: Mapping[str, int],
         put: Callable[[Asked], None],
+        idle: threading.Event,
         log: OwnerLog,
     ) -> None:
         self.users = users
         self._helper_bytes = helper_bytes  # by run; another thread fills it
         self._put = put
+        self._idle = idle
         self._log = log
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._long_header = threading.Lock()
@@ -96,7 +98,9 @@ class Conversations:
         return replace(question, helper=receive(connection, lengths.body, deadline))
 
     def _say(self, connection: socket.socket, declined: Declined) -> None:
-        """Decline at once what never came to the desk: that depends on the frame alone."""
+        """Decline what never came to the desk: that depends on the frame alone. While the desk works it waits, for how fast
+        an answer comes beside a training would tell how long the training takes."""
+        self._idle.wait()
         self._send(connection, answer_frame(declined))
 
     def _send(self, connection: socket.socket, frame: bytes) -> None:

@@ -21,7 +21,7 @@ from ..values import BadValue
 from .conversations import Conversations
 from .desk import Desk
 from .ledger.pages import open_ledger
-from .listening import listening, only_daemon, user_ids
+from .listening import askers, listening, only_daemon
 from .log import OwnerLog
 from .policy import Policy, read
 from .records import records_of
@@ -35,7 +35,7 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
     """Answer questions until a signal comes, and return it. `ready` is called when the socket is there."""
     os.umask(0o077)
     policy = read(path)
-    users = user_ids(policy.users)
+    users = askers(policy)
     with only_daemon(policy.path("ledger")), open_ledger(policy) as ledger:
         records = records_of(policy)
         log = OwnerLog(policy.path("log"))
@@ -53,7 +53,7 @@ class Daemon:
         self._desk = desk
         self._log = log
         self._turns = Turns(desk, log)
-        self._conversations = Conversations(users, desk.helper_bytes, self._turns.put, log)
+        self._conversations = Conversations(users, desk.helper_bytes, self._turns.put, self._turns.idle, log)
         self._reread = False
         self._ended_by = 0
 
@@ -85,7 +85,7 @@ class Daemon:
         try:
             self._log.reopen()
             policy = read(self._path)
-            users = user_ids(policy.users)
+            users = askers(policy)
         except (BadValue, OSError) as error:
             self._log.warning(f"the policy stays as it was: {error}")
             return

@@ -107,13 +107,21 @@ class Desk:
         """Go on with another policy. What it does not allow any more is declined from now on."""
         self.policy = policy
         self._held.clear()
+        self._meetings.clear()  # a peer's key may be another one, and the old one must not be trusted any longer
+
+    def note_late(self, run: str) -> None:
+        """An answer of this run left late. A ledger that cannot note it, on a full disk, must not end the daemon."""
+        try:
+            if self.ledger.run(run):
+                self.ledger.note_late(run)
+        except Exception:
+            self._log.exception("a late answer could not be noted")
 
     # ------------------------------------------------------------------ enrolling
 
     def enrol(self, question: Enrol, by: str) -> Accepted | Declined:
         """Reserve a run, or say why not."""
-        for closed in self.ledger.close_old(self.policy.limits.days):
-            self._forget(closed)
+        self._close_old()
         try:
             document = read_document(question.document)
         except BadValue as error:
@@ -127,6 +135,10 @@ class Desk:
         run = self.ledger.run(document.run)
         assert run is not None  # reserved above
         return Accepted(self.ledger.head, run.first_round, self.policy.replies.seconds, introduction)
+
+    def _close_old(self) -> None:
+        for closed in self.ledger.close_old(self.policy.limits.days):
+            self._forget(closed)
 
     def _reserved(self, document: RunDocument, session: bytes, by: str) -> Introduction | None:
         known = self.ledger.run(document.run)
@@ -182,8 +194,11 @@ class Desk:
                 peer=None if meeting is None else meeting.peer,
                 log=self._log.warning,
             )
-        except Unanswerable as error:
-            raise _Refused(error.refusal) from None
+        except BadValue as error:
+            self._log.info(f"run {document.run} cannot be trained: {error}")
+            raise _Refused(Refusal.TRAINING) from None
+        if trainer.count > self.policy.limits.parameters:
+            raise _Refused(Refusal.MODEL)
         state = self.ledger.state(document.run)
         if state is not None:
             trainer.restore(state[SIZE_BYTES:])
@@ -207,9 +222,10 @@ class Desk:
 
     def answer(self, question: Answer) -> Reply | Declined:
         """The reply of one slot, charged and stored, or why there is none."""
+        self._close_old()
         try:
             run = self.ledger.run(question.run)
-            if run is None:
+            if run is None or (run.open and run.run not in self.helper_bytes):  # killed in the middle of its enrolment
                 raise _Refused(Refusal.RUN)
             stored = self.ledger.stored(question.run, question.round, question.attempt)
             if stored is not None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..values import BadValue
+from .permissions import check_hidden
+from .policy import Policy
 
 CREDENTIALS = struct.Struct("3i")  # of a peer: process, user, group
 BACKLOG = 64
@@ -77,6 +79,15 @@ def _check_free(path: Path) -> None:
 def user_ids(users: Sequence[str]) -> frozenset[int]:
     """The users who may ask, by name or number; nobody named: this process's own user."""
     return frozenset(_user_id(user) for user in users) or frozenset({os.geteuid()})
+
+
+def askers(policy: Policy) -> frozenset[int]:
+    """The users who may ask. Refused if somebody else is among them who may look into the folder of the ledger."""
+    users = user_ids(policy.users)
+    if users != {os.geteuid()}:
+        for field, path in policy.secrets().items():
+            check_hidden(field, path)
+    return users
 
 
 def _user_id(user: str) -> int:

@@ -28,6 +28,14 @@ def check_private(field: str, path: Path) -> None:
             raise BadValue(field, path, rule, f"chmod go-w {folder}, and let it belong to the user who runs this")
 
 
+def check_hidden(field: str, path: Path) -> None:
+    """Refuse a file whose size and times other users may see: these tell when a training was ready, and what failed."""
+    folders = (path.resolve().parent, *path.resolve().parent.parents)
+    if all(folder.stat().st_mode & 0o011 for folder in folders):
+        rule = f"lies in a folder that other users may enter ({folders[0]}), who would see when it changes"
+        raise BadValue(field, path, rule, f"chmod 700 {folders[0]}, and name files.socket in another folder")
+
+
 def _trusted(user: int) -> bool:
     """Whether a file of this user is one's own, or the superuser's. The superuser may look at everybody's."""
     return os.geteuid() in (user, SUPERUSER) or user == SUPERUSER

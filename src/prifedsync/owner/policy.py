@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, overload
 
-from ..config import as_mapping, to_toml
+from ..config import to_toml
 from ..config.declaring import field
 from ..config.fields import DataConfig
 from ..config.layering import check_depth, file_values, merged, override
@@ -139,12 +137,15 @@ class Policy:
         named: str = self.masks.identity if name == "identity" else getattr(self.files, name)
         return self.folder / named if named else None
 
-    @property
-    def digest(self) -> bytes:
-        """Of all that the policy says, wherever its file lies."""
-        said = as_mapping(replace(self, folder=Path()))
-        del said["folder"]
-        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).digest()
+    def secrets(self) -> dict[str, Path]:
+        """The files that nobody else may read, by their fields."""
+        paths = {
+            "files.ledger": self.path("ledger"),
+            "files.anchor": self.path("anchor"),
+            "files.log": self.path("log"),
+            "masks.identity": self.path("identity"),
+        }
+        return {name: path for name, path in paths.items() if path is not None}
 
 
 def read(path: str | Path) -> Policy:
@@ -153,14 +154,8 @@ def read(path: str | Path) -> Policy:
     found = file_values(str(path), path, "policy")
     check_private("policy", path)
     policy = from_mapping(found, path.resolve().parent)
-    secrets = {
-        "files.ledger": policy.path("ledger"),
-        "files.anchor": policy.path("anchor"),
-        "files.log": policy.path("log"),
-        "masks.identity": policy.path("identity"),
-    }
-    for name, secret in secrets.items():
-        if secret is not None and secret.exists():
+    for name, secret in policy.secrets().items():
+        if secret.exists():
             check_private(name, secret)
     return policy
 

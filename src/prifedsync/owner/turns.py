@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,6 +81,8 @@ class Turns:
         self._inbox: SimpleQueue[Asked] = SimpleQueue()
         self._free = -math.inf  # when the last answer left
         self._ended = False
+        self.idle = threading.Event()  # no question is worked on, and no answer waits for its moment
+        self.idle.set()
         self._woken, self.waker = os.pipe()  # whoever writes a byte to the waker wakes this thread
         for end in (self._woken, self.waker):
             os.set_blocking(end, False)
@@ -108,7 +111,9 @@ class Turns:
         if self._inbox.empty() and not self._ended:
             self._wait(None)
         if not self._ended and not self._inbox.empty():
+            self.idle.clear()
             self._take(self._inbox.get())
+            self.idle.set()
         return not self._ended
 
     def _take(self, asked: Asked) -> None:
@@ -130,5 +135,5 @@ class Turns:
 
     def _note_late(self, asked: Asked, took: float, seconds: float) -> None:
         self._log.warning(f"an answer was ready after {took:.3f} s, later than replies.seconds = {seconds:g}")
-        if isinstance(asked.question, Answer) and self._desk.ledger.run(asked.question.run):
-            self._desk.ledger.note_late(asked.question.run)
+        if isinstance(asked.question, Answer):
+            self._desk.note_late(asked.question.run)
