@@ -602,14 +602,8 @@ def test_three_users(forks, tmp_path):
         return [type(accepted).__name__, type(reply).__name__]
 
     def steals():
-        names = [
-            "records.csv",
-            "policy.toml",
-            "book/owner.log",
-            "book/ledger.db",
-            "book/ledger.db-wal",
-            "anchor/anchor.json",
-        ]
+        changing = ["book/owner.log", "book/ledger.db", "book/ledger.db-wal", "anchor/anchor.json"]
+        names = ["records.csv", "policy.toml", *changing]
         opened = []
         for name in names:
             for mode in ("rb", "ab"):
