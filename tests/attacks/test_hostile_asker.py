@@ -517,6 +517,23 @@ def test_introductions_of_another_session(masked):
     masked.owner.answers(masked.slot(0, 0, b"t", new))
 
 
+def test_a_peer_whose_key_was_replaced(masked):
+    """Once the owner pins another key, nothing that the old one has signed is trusted, also in a session that began."""
+    site = masked.owner.site
+    met = masked.meets(b"s")
+    masked.owner.answers(masked.slot(0, 0, b"s", met))
+    stolen = masks.public_identity(masked.secrets["b"]).hex()
+    masked.secrets["b"] = masks.new_identity()
+    text = site.policy_path.read_text()
+    site.policy_path.write_text(text.replace(stolen, masks.public_identity(masked.secrets["b"]).hex()))
+    os.kill(masked.owner.daemon.pid, signal.SIGHUP)
+    sites.until(lambda: "the policy was read again" in site.log())
+    masked.owner.refuses(masked.slot(1, 0, b"s"), Refusal.SESSION)
+    new = masked.meets(b"t")
+    masked.owner.refuses(masked.slot(1, 0, b"t", (new[0], met[1], new[2])), Refusal.INTRODUCTION)
+    masked.owner.answers(masked.slot(1, 0, b"t", new))
+
+
 def test_a_list_short_of_peers(masked):
     """With a list of two the server would learn what the other one, which is its own, leaves over."""
     met = masked.meets(b"s")

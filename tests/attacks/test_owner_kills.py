@@ -26,10 +26,11 @@ from prifedsync.asking.refusals import Refusal
 from ..owner import sites
 from ..owner.sites import enrol, new_site, run_document, slot
 
-KILLS = int(os.environ.get("PRIFEDSYNC_KILLS", "30"))
+FEW = 30
+KILLS = int(os.environ.get("PRIFEDSYNC_KILLS", FEW))
 LEAST_CALLS = 90  # that a life of the daemon makes
-AT_CALLS = 18 if KILLS == 30 else None  # None: all there are
-AT_RANDOM = 12 if KILLS == 30 else KILLS - LEAST_CALLS
+AT_CALLS = 18 if KILLS == FEW else None  # None: all there are
+AT_RANDOM = 12 if KILLS == FEW else max(FEW, KILLS - LEAST_CALLS)
 ROUNDS = 3  # that are asked in each run
 COMPILER = shutil.which("cc")
 
@@ -37,6 +38,7 @@ COMPILER = shutil.which("cc")
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     if COMPILER is None:
+        assert KILLS == FEW, "make test-slow needs a C compiler, to end a process at a given call"
         pytest.skip("there is no C compiler to make the library that ends a process at a given call")
     built = tmp_path_factory.mktemp("library") / "kill_before.so"
     source = Path(sites.__file__).with_name("kill_before.c")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..owner.ledger import Ledger
     from ..owner.policy import Policy
 
+LEAST_DIGITS = 4  # of the name of a run: with fewer, a slip of the keyboard would end one
+
 app = typer.Typer(
     cls=PlainGroup,
     help="Read and keep the ledger of a data owner.",
@@ -130,7 +132,7 @@ def end(policy: PolicyFile, run: RunName) -> None:
         ledger.close(name, "its owner ended it")
     asked = f"{before.asked} of {before.rounds} rounds and {before.spare} of {before.attempts} attempts were asked"
     if not before.alone:
-        said = "what it reserved for the others is free again"
+        said = "what it reserved for the others is free again" if before.reserved else "it has nothing left to release"
     elif before.asked:
         said = "it had the whole budget to itself, and nothing of it is released"
     else:
@@ -218,7 +220,7 @@ def _opened(policy: Path, readonly: bool = True) -> Ledger:
 
 def _named(ledger: Ledger, run: str) -> str:
     """The one run whose name begins so."""
-    found = [each.run for each in ledger.runs() if each.run.startswith(run)]
+    found = [each.run for each in ledger.runs() if len(run) >= LEAST_DIGITS and each.run.startswith(run)]
     if run in found:
         return run
     if len(found) != 1:
