@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..values import BadValue
+from ..values import NOT_GIVEN, BadValue
 from .options import Json, PolicyFile
 from .wording import PlainCommand, PlainGroup
 
@@ -220,7 +220,10 @@ def _opened(policy: Path, readonly: bool = True) -> Ledger:
 
 def _named(ledger: Ledger, run: str) -> str:
     """The one run whose name begins so."""
-    found = [each.run for each in ledger.runs() if len(run) >= LEAST_DIGITS and each.run.startswith(run)]
+    if len(run) < LEAST_DIGITS:
+        rule = f"must have at least {LEAST_DIGITS} digits"
+        raise BadValue("run", run or NOT_GIVEN, rule, "`prifedsync owner status POLICY` lists the runs")
+    found = [each.run for each in ledger.runs() if each.run.startswith(run)]
     if run in found:
         return run
     if len(found) != 1:
