@@ -23,6 +23,8 @@ name = "clinic"
 records = 100
 [budget]
 mu = 1.0
+[limits]
+models = ["softmax"]
 [files]
 anchor = "anchor.json"
 [masks]

@@ -60,8 +60,8 @@ EDITS = {
     "the cost of a run": "UPDATE runs SET round_cost = round_cost / 2 WHERE run = 'a'",
     "a closed run is open": "UPDATE runs SET open = 1 WHERE run = 'b'",
     "a run is gone": "DELETE FROM runs WHERE run = 'b'",
-    "a run is new": "INSERT INTO runs SELECT 'c', document, text, plan_text, by, begun, rounds, attempts, round_cost, "
-    "spare_cost, alone, 0, 0, -1, -1, '', 0, 0, 1, '', 0 FROM runs WHERE run = 'a'",
+    "a run is new": "INSERT INTO runs SELECT 'c', document, text, plan_text, by, begun, rounds, attempts, reply_queries, "
+    "round_cost, spare_cost, alone, 0, 0, -1, -1, '', 0, 0, 1, '', 0 FROM runs WHERE run = 'a'",
     "the schema": "CREATE TABLE more (x)",
     "the version": "PRAGMA user_version = 0",
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from ...values import BadValue
 from . import schema
 from .chain import Chain, Entry, damaged, digest
+from .protected import Protected
 from .runs import COLUMNS, Run, after, carried, reserved
 
 SELECT_RUNS = f"SELECT {', '.join(COLUMNS)} FROM runs"
@@ -70,6 +71,7 @@ class Books:
     source: str
     unit: str
     order: float | None
+    protected: Protected
     base: Base
     version: int  # of the schema
     runs: dict[str, Run] = field(default_factory=dict)
@@ -98,7 +100,7 @@ def replayed(entries: Iterable[Entry]) -> Books:
         raise ValueError(first.kind)
     body = first.body
     base = Base(body["spent"], body["alone"])
-    books = Books(body["source"], body["unit"], body["order"], base, body["version"])
+    books = Books(body["source"], body["unit"], body["order"], Protected(**body["protected"]), base, body["version"])
     for entry in rest:
         books.add(entry)
     return books
