@@ -31,7 +31,7 @@ from ...record import plan_as_json
 from ...values import NOT_GIVEN, BadValue, number, whole
 from . import schema
 from .anchor import Anchor, changed_unit, not_behind
-from .books import REPLY, SELECT_RUNS, Amounts, Base, Books, amounts_of, checked_books, is_charged, upgraded
+from .books import NO_SCORES, REPLY, SELECT_RUNS, Amounts, Base, Books, amounts_of, checked_books, is_charged, upgraded
 from .chain import Chain, Entry, canonical, damaged, digest
 from .copies import copy
 from .protected import Protected
@@ -469,7 +469,7 @@ class Ledger:
         self._chain.sql.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (run, state, digest(state)))
 
     def _drop(self, run: str) -> None:
-        self._chain.sql.execute("UPDATE replies SET body = NULL WHERE run = ?", (run,))
+        self._chain.sql.execute(f"UPDATE replies SET body = NULL, scores = '{NO_SCORES}' WHERE run = ?", (run,))
         self._chain.sql.execute("DELETE FROM states WHERE run = ?", (run,))
 
     def _stored(self, run: str, round: int, attempt: int) -> Stored | None:

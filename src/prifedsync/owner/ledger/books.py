@@ -16,6 +16,7 @@ from .runs import COLUMNS, Run, after, carried, reserved
 SELECT_RUNS = f"SELECT {', '.join(COLUMNS)} FROM runs"
 
 REPLY = "number, question, status, queries, scores, body"  # columns of a reply, after its slot
+NO_SCORES = "{}"  # what is left of the scores when a body is dropped, without which they have no digest
 
 
 @dataclass(frozen=True)
@@ -141,10 +142,12 @@ def upgraded(chain: Chain) -> None:
 
 
 def is_charged(entry: Mapping[str, Any], slot: tuple[str, int, int], reply: Sequence[Any]) -> bool:
-    """Whether a row of the table of replies is what its entry charged. Of a closed run the body is gone."""
+    """Whether a row of the table of replies is what its entry charged. Of a closed run body and scores are gone."""
     _, question, status, queries, scores, body = reply
     if not (isinstance(question, bytes) and isinstance(scores, str) and isinstance(body, bytes | None)):
         return False
     said = (*slot, question.hex(), status, queries)
     told = tuple(entry.get(name) for name in ("run", "round", "attempt", "question", "status", "queries"))
-    return said == told and (body is None or digest(body, scores.encode()).hex() == entry.get("reply"))
+    if body is None:
+        return said == told and scores == NO_SCORES
+    return said == told and digest(body, scores.encode()).hex() == entry.get("reply")

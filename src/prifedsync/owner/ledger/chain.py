@@ -131,7 +131,7 @@ class Chain:
             yield
         except sqlite3.OperationalError as error:
             raise LedgerFailed(f"the ledger {self.path} cannot be used now: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message of SQLite may quote what is no text
             raise damaged(self.path, str(error)) from error
 
     @contextmanager
