@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prifedsync.accounting import Budget, NoisySteps, PrivacyPlan
-from prifedsync.owner.ledger import Ledger
+from prifedsync.owner.ledger import Ledger, Protected
 
 TEXT = '{"run": "öffentlich"}'
 
@@ -22,6 +22,7 @@ class Site:
     folder: Path
     budget: Budget = field(default_factory=lambda: Budget(mu=1.0))
     source: str = "clinic"
+    protected: Protected = field(default_factory=Protected)
     anchored: bool = True
 
     @property
@@ -34,7 +35,7 @@ class Site:
 
     @property
     def named(self):
-        return {"source": self.source, "budget": self.budget, "anchor": self.anchor}
+        return {"source": self.source, "budget": self.budget, "protected": self.protected, "anchor": self.anchor}
 
     def new(self, **own):
         Ledger.create(self.path, **self.named, **own)

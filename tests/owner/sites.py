@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from prifedsync.accounting import Budget
 from prifedsync.asking import document as documents
 from prifedsync.asking.connection import Connection
 from prifedsync.asking.frames import PREFIX, question_frame, read_prefix
@@ -22,6 +21,7 @@ from prifedsync.config import from_mapping
 from prifedsync.config.layering import merged
 from prifedsync.data import Description, Task
 from prifedsync.owner.ledger import Ledger
+from prifedsync.owner.ledger.pages import kept_for
 from prifedsync.owner.policy import read
 from prifedsync.run import prepare
 
@@ -85,7 +85,7 @@ def new_site(folder, seconds=0.0, mu=50.0, users=(), records=None, nominal=None,
     for private in ("records.csv", "policy.toml"):
         (folder / private).chmod(0o600)
     site = Site(folder)
-    Ledger.create(site.ledger_path, source="records of a", budget=Budget(mu=mu), anchor=site.anchor_path)
+    Ledger.create(site.ledger_path, **kept_for(site.policy), anchor=site.anchor_path)
     return site
 
 
@@ -108,10 +108,7 @@ class Site:
 
     def ledger(self, readonly=True):
         """The ledger, checked as whoever opens it checks it: chain, tables and anchor."""
-        budget = Budget(mu=self.policy.budget.mu)
-        return Ledger.open(
-            self.ledger_path, source="records of a", budget=budget, anchor=self.anchor_path, readonly=readonly
-        )
+        return Ledger.open(self.ledger_path, **kept_for(self.policy), anchor=self.anchor_path, readonly=readonly)
 
     def ask(self, question, wait=30.0):
         return Connection(self.socket_path, wait).ask(question)

@@ -11,8 +11,11 @@ import pytest
 from prifedsync.accounting import Budget, NoisySteps, PrivacyPlan
 from prifedsync.asking.questions import Head
 from prifedsync.asking.refusals import Refusal
-from prifedsync.owner.ledger import Ledger, LedgerFailed, schema, verify
+from prifedsync.config.layering import merged
+from prifedsync.owner.ledger import Ledger, LedgerFailed, Protected, schema, verify
 from prifedsync.owner.ledger.anchor import Anchor
+from prifedsync.owner.ledger.pages import protected_of
+from prifedsync.owner.policy import EXAMPLE, from_mapping
 from prifedsync.values import BadValue
 
 from .ledgers import TEXT, Site, charge, plan_of, reserve
@@ -258,6 +261,7 @@ def test_a_closed_run_keeps_digests_and_drops_bytes(site, ledger):
     ledger.close("a", "over")
     found = ledger.stored("a", 0, 0)
     assert found.body is None
+    assert found.scores == {}
     assert found.question == b"q" * 32
     assert ledger.state("a") is None
     assert ledger.document("a") == TEXT
@@ -554,3 +558,141 @@ def test_a_run_without_a_bound_may_be_alone_and_spoils_no_sum(tmp_path):
     assert ledger.receipt("rare")["charged"]["amount"] is None
     ledger.close_file()
     Site(tmp_path, Budget(epsilon=1.0)).open().close_file()
+
+
+# ---------------------------------------------------------------------- what is promised
+
+PERSONS = Protected("person", "add-remove", 2, 8)
+OTHERS = {
+    "source.unit": Protected("record", "add-remove", 2, 8),
+    "source.neighbours": Protected("person", "replace", 2, 8),
+    "source.holders": Protected("person", "add-remove", 3, 8),
+    "data.rows_per_person": Protected("person", "add-remove", 2, 9),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_was_spent_under_one_promise_is_not_counted_under_another(tmp_path, name):
+    site = Site(tmp_path, protected=PERSONS)
+    site.new().close_file()
+    site.open().close_file()
+    site.protected = OTHERS[name]
+    with pytest.raises(BadValue, match=rf"{name} = \w+ is not \w.*, under which the ledger was made.*set it back"):
+        site.open()
+    for path in (site.path, site.anchor):
+        assert path.stat().st_mode & 0o777 == 0o600
+    site.path.unlink()
+    with pytest.raises(BadValue, match=f"{name} = "):
+        Ledger.create_after_loss(site.path, **site.named)
+    assert not site.path.exists()
+
+
+def test_a_policy_says_what_its_ledger_promises():
+    said = merged(EXAMPLE, {"source": {"neighbours": "add-remove", "holders": 3}})
+    assert protected_of(from_mapping(said)) == Protected("record", "add-remove", 3, None)
+    assert protected_of(from_mapping(EXAMPLE)) == Protected()
+    persons = {
+        "source": {"unit": "person", "holders": 2},
+        "data": {"person": "p", "person_clients": 2, "rows_per_person": 7},
+    }
+    assert protected_of(from_mapping(merged(EXAMPLE, persons))) == Protected("person", "replace", 2, 7)
+
+
+# ---------------------------------------------------------------------- a lowered budget
+
+
+def test_a_lowered_budget_binds_open_runs(site, ledger):
+    """Two slots of 0.01 are charged. A budget of 0.035 covers a third, and no fourth, of whichever run."""
+    reserve(ledger, "a", plan_of(0.1, rounds=10, attempts=2))
+    reserve(ledger, "b", plan_of(0.1, rounds=10))
+    charge(ledger, "a")
+    charge(ledger, "b")
+    ledger.close_file()
+    site.budget = Budget(mu=math.sqrt(0.035))
+    ledger = site.open()
+    assert ledger.covers_next("a", 1)
+    charge(ledger, "a", 0, 1)
+    before = ledger.head
+    for run, round, attempt in (("a", 0, 2), ("a", 1, 0), ("b", 1, 0)):
+        assert not ledger.covers_next(run, attempt)
+        with pytest.raises(BadValue, match=Refusal.BUDGET.value):
+            charge(ledger, run, round, attempt)
+    assert ledger.head == before
+    assert ledger.stored("a", 0, 1).body == b"reply"  # what was charged may be asked again
+    ledger.close_file()
+    site.budget = Budget(mu=0.2)
+    ledger = site.open()
+    assert ledger.covers_next("b", 0)
+    charge(ledger, "b", 1)
+    assert not ledger.covers_next("b", 0)
+    ledger.close_file()
+
+
+def test_a_slot_costs_what_its_kind_costs(tmp_path):
+    """With a coin, a further attempt costs more than a round: a budget between the two covers only the round."""
+    plan = PrivacyPlan(
+        mechanism=NoisySteps(noise_multiplier=60.0, records=100, batch="full", local_steps=1),
+        rounds=10,
+        attempts=5,
+        participation=0.5,
+    )
+    site = Site(tmp_path, Budget(epsilon=1.0))
+    ledger = site.new()
+    reserve(ledger, plan=plan)
+    charge(ledger)
+    cost = ledger.run("a").cost
+    assert cost.spare > 1.5 * cost.round
+    whole = ledger.budget.limit
+    ledger.close_file()
+    site.budget = Budget(epsilon=1.0 - whole + 1.5 * cost.round + 0.5 * cost.spare)
+    ledger = site.open()
+    assert cost.round * 2 < ledger.totals().limit < cost.round + cost.spare
+    assert ledger.covers_next("a", 0)
+    assert not ledger.covers_next("a", 1)
+    ledger.close_file()
+
+
+def test_a_lowered_budget_binds_a_run_that_is_alone(tmp_path):
+    exact = LONG.guarantee().epsilon(1e-5).upper
+    site = Site(tmp_path, Budget(epsilon=exact * 1.001))
+    ledger = site.new()
+    reserve(ledger, "long", LONG)
+    assert ledger.covers_next("long", 0)
+    charge(ledger, "long")
+    ledger.close_file()
+    site.budget = Budget(epsilon=exact * 0.999)
+    ledger = site.open()
+    assert not ledger.covers_next("long", 0)
+    with pytest.raises(BadValue, match=Refusal.BUDGET.value):
+        charge(ledger, "long", 1)
+    ledger.close_file()
+
+
+# ---------------------------------------------------------------------- noisy queries
+
+
+def charged(ledger, status, queries, run="a"):
+    own = {"question": b"q", "status": status, "body": b"", "scores": {}, "state": b""}
+    ledger.charge(run, 0, 0, **own, queries=queries)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "status", "right"), [(None, "sent", 6), (3, "sent", 3), (None, "absent", 0), (3, "absent", 0)]
+)
+def test_a_reply_has_the_noisy_queries_that_were_reserved(ledger, reserved, status, right):
+    steps = NoisySteps(noise_multiplier=1000.0, records=100, batch="full", local_steps=6)
+    plan = PrivacyPlan(mechanism=steps, rounds=2)
+    ledger.reserve("a", document=b"d", text=TEXT, plan=plan, by="asker", queries=reserved)
+    for wrong in {right - 1, right + 1, 0, 3, 6} - {right}:
+        with pytest.raises(BadValue, match=f"queries = {wrong} must be {right} in a reply that is {status}"):
+            charged(ledger, status, wrong)
+    assert ledger.run("a").asked == 0
+    charged(ledger, status, right)
+    assert ledger.run("a").spent >= 6 * (2 / 1000) ** 2  # those of the whole round, also if a model that stays takes some
+
+
+@pytest.mark.parametrize("queries", [0, 2])
+def test_no_more_noisy_queries_are_reserved_than_the_plan_has(ledger, queries):
+    with pytest.raises(BadValue, match="queries"):
+        ledger.reserve("a", document=b"d", text=TEXT, plan=plan_of(), by="asker", queries=queries)
+    assert ledger.run("a") is None

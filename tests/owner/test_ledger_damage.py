@@ -5,11 +5,13 @@ import os
 import random
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from prifedsync.accounting import Budget
-from prifedsync.owner.ledger import Anchor, Ledger, check_receipt, restore, signed, verify
+from prifedsync.asking.questions import Head
+from prifedsync.owner.ledger import Anchor, Ledger, Protected, check_receipt, restore, signed, verify
 from prifedsync.values import BadValue
 
 from .ledgers import Site, charge, plan_of, reserve
@@ -60,8 +62,8 @@ EDITS = {
     "the cost of a run": "UPDATE runs SET round_cost = round_cost / 2 WHERE run = 'a'",
     "a closed run is open": "UPDATE runs SET open = 1 WHERE run = 'b'",
     "a run is gone": "DELETE FROM runs WHERE run = 'b'",
-    "a run is new": "INSERT INTO runs SELECT 'c', document, text, plan_text, by, begun, rounds, attempts, round_cost, "
-    "spare_cost, alone, 0, 0, -1, -1, '', 0, 0, 1, '', 0 FROM runs WHERE run = 'a'",
+    "a run is new": "INSERT INTO runs SELECT 'c', document, text, plan_text, by, begun, rounds, attempts, reply_queries, "
+    "round_cost, spare_cost, alone, 0, 0, -1, -1, '', 0, 0, 1, '', 0 FROM runs WHERE run = 'a'",
     "the schema": "CREATE TABLE more (x)",
     "the version": "PRAGMA user_version = 0",
 }  # fmt: skip
@@ -243,6 +245,126 @@ def test_entries_after_the_anchor_are_covered_when_the_ledger_is_opened(site):
     assert Anchor.read(site.anchor).number == 9
 
 
+# ---------------------------------------------------------------------- rolled back while it is open
+
+
+WRITES = {
+    "charge": lambda ledger: charge(ledger, "a", 4),
+    "reserve": lambda ledger: reserve(ledger, "c", plan_of(0.01)),
+    "reserve again": lambda ledger: reserve(ledger, "a"),
+    "keep": lambda ledger: ledger.keep("a", b"state"),
+    "close": lambda ledger: ledger.close("a", "over"),
+    "close_old": lambda ledger: ledger.close_old(-1.0),
+    "note_late": lambda ledger: ledger.note_late("a"),
+}
+READS = {
+    "stored": lambda ledger: ledger.stored("a", 0, 0),
+    "run": lambda ledger: ledger.run("a"),
+    "head": lambda ledger: ledger.head,
+    "knows": lambda ledger: ledger.knows(Head(0, b"")),
+    "covers_next": lambda ledger: ledger.covers_next("a", 0),
+    "state": lambda ledger: ledger.state("a"),
+}
+
+
+def put_back(path, early):
+    """The pages of an early copy in the place of the present ones, as SQLite's own backup writes them."""
+    source, target = sqlite3.connect(early), sqlite3.connect(path)
+    source.backup(target)
+    source.close()
+    target.close()
+
+
+@pytest.mark.parametrize("swap", [put_back, lambda path, early: os.replace(early, path)], ids=["in place", "renamed"])
+@pytest.mark.parametrize("anchored", [True, False])
+@pytest.mark.parametrize("act", (WRITES | READS).values(), ids=WRITES | READS)
+def test_a_ledger_rolled_back_under_a_running_daemon_is_refused(site, tmp_path, act, anchored, swap):
+    anchor = site.anchor
+    site.anchored = anchored
+    ledger = site.open()
+    ledger.backup(tmp_path / "early.db")
+    charge(ledger, "a", 3)
+    seen = anchor.read_bytes()
+    swap(site.path, tmp_path / "early.db")
+    for _ in range(2):  # and it stays refused
+        with pytest.raises(BadValue, match="was rolled back, or is another one: this process has seen its entry 9"):
+            act(ledger)
+    ledger.close_file()
+    assert anchor.read_bytes() == seen
+    assert verify(site.path, None).head.number <= 9  # 9 if SQLite finds the log of the file that was there
+
+
+def test_an_anchor_is_not_written_for_a_ledger_that_was_rolled_back(site, tmp_path):
+    ledger = site.open()
+    ledger.backup(tmp_path / "early.db")
+    charge(ledger, "a", 3)
+    seen = site.anchor.read_bytes()
+    put_back(site.path, tmp_path / "early.db")
+    with pytest.raises(BadValue, match="this process has seen its entry 9"):
+        ledger.write_anchor()
+    ledger.close_file()
+    assert site.anchor.read_bytes() == seen
+
+
+def test_another_entry_in_the_place_of_the_last_one_is_refused(site, tmp_path):
+    site.anchored = False
+    ledger = site.open()
+    ledger.backup(tmp_path / "early.db")
+    charge(ledger, "a", 3)
+    put_back(site.path, tmp_path / "early.db")
+    other = site.open()
+    charge(other, "a", 3, body=b"another reply")
+    other.close_file()
+    with pytest.raises(BadValue, match="this process has seen its entry 9"):
+        charge(ledger, "a", 4)
+    ledger.close_file()
+
+
+def test_what_another_process_has_written_is_remembered_too(site, tmp_path):
+    """This process has only read the last entry."""
+    site.anchored = False
+    ledger, other = site.open(), site.open()
+    ledger.backup(tmp_path / "early.db")
+    charge(other, "a", 3)
+    assert ledger.run("a").asked == 4
+    other.close_file()
+    put_back(site.path, tmp_path / "early.db")
+    with pytest.raises(BadValue, match="this process has seen its entry 9"):
+        charge(ledger, "a", 3, body=b"another reply")
+    ledger.close_file()
+
+
+@pytest.mark.parametrize("act", WRITES.values(), ids=WRITES)
+def test_nothing_is_written_behind_an_anchor(site, tmp_path, act):
+    """A process that has not seen the entry: the anchor has, and it is not overwritten."""
+    ledger = site.open()
+    ledger.backup(tmp_path / "early.db")
+    other = site.open()
+    charge(other, "a", 3)
+    other.close_file()
+    seen = site.anchor.read_bytes()
+    put_back(site.path, tmp_path / "early.db")
+    with pytest.raises(BadValue, match="is behind its anchor, or is another one: the anchor has seen entry 9"):
+        act(ledger)
+    site.anchor.unlink()
+    with pytest.raises(BadValue, match="does not exist, and the policy names it"):
+        act(ledger)
+    assert not site.anchor.exists()
+    site.anchor.write_bytes(seen)
+    ledger.close_file()
+    assert verify(site.path, None).head.number == 8
+
+
+def test_a_write_that_failed_is_not_remembered_as_seen(site, monkeypatch):
+    ledger = site.open()
+    monkeypatch.setattr(Ledger, "_put_state", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        charge(ledger, "a", 3)
+    monkeypatch.undo()
+    charge(ledger, "a", 3)
+    ledger.close_file()
+
+
 # ---------------------------------------------------------------------- loss, backup, restore
 
 
@@ -421,3 +543,33 @@ def test_a_signed_receipt_is_checked(site):
         check_receipt({**receipt, "signature": "00" * 64})
     with pytest.raises(BadValue, match="is not signed"):
         check_receipt({name: value for name, value in receipt.items() if name != "signature"})
+
+
+@pytest.mark.parametrize("where", ["backup", "anchor", "present ledger"])
+def test_a_restore_keeps_to_one_promise(site, tmp_path, where):
+    """Whichever of the three was made for another promise, nothing is replaced."""
+    ledger = site.open()
+    ledger.backup(tmp_path / "backup.db")
+    ledger.close_file()
+    other = Site(tmp_path / "other", protected=Protected(neighbours="add-remove"))
+    other.folder.mkdir()
+    other.new().close_file()
+    site.anchored = where == "anchor"
+    if where == "backup":
+        shutil.copy(other.path, tmp_path / "backup.db")
+    if where == "anchor":
+        shutil.copy(other.anchor, site.anchor)
+        site.path.unlink()
+    if where == "present ledger":
+        shutil.copy(other.path, site.path)
+    before = site.path.read_bytes() if site.path.exists() else None
+    with pytest.raises(BadValue, match=r"source.neighbours = replace is not add-remove"):
+        restore(site.path, tmp_path / "backup.db", **site.named, confirm_loss=True)
+    assert (site.path.read_bytes() if site.path.exists() else None) == before
+
+
+def test_verify_compares_the_promise_of_the_anchor(site):
+    anchor = Anchor.read(site.anchor)
+    replace(anchor, protected=Protected(holders=2)).write(site.anchor)
+    with pytest.raises(BadValue, match="is the anchor of another ledger"):
+        verify(site.path, site.anchor)

@@ -38,12 +38,12 @@ def new(
 ) -> None:
     """Make the ledger of a source of records, once."""
     from ..owner.ledger import Ledger
-    from ..owner.ledger.pages import budget_of
+    from ..owner.ledger.pages import kept_for
 
     read = _read(policy)
     path = read.path("ledger")
     anchor = read.path("anchor")
-    named: dict[str, Any] = {"source": read.source.name, "budget": budget_of(read)}
+    named = kept_for(read)
     if not after_loss:
         Ledger.create(path, **named, anchor=anchor)
         print(f"{path} is the ledger of {read.source.name}; nothing was spent")
@@ -159,18 +159,11 @@ def restore(
 ) -> None:
     """Put a backup in the place of the ledger. The daemon must be stopped."""
     from ..owner.ledger import restore as restored
-    from ..owner.ledger.pages import budget_of
+    from ..owner.ledger.pages import kept_for
 
     read = _read(policy)
     path = read.path("ledger")
-    found = restored(
-        path,
-        file,
-        source=read.source.name,
-        budget=budget_of(read),
-        anchor=read.path("anchor"),
-        confirm_loss=confirm_loss,
-    )
+    found = restored(path, file, **kept_for(read), anchor=read.path("anchor"), confirm_loss=confirm_loss)
     said = [f"{path} was restored"]
     if found.lost:
         said.append("entries were lost, and all that was committed is spent")
@@ -183,13 +176,13 @@ def restore(
 def anchor(policy: PolicyFile) -> None:
     """Write an anchor that is missing, if this is the latest ledger."""
     from ..owner.ledger import Ledger
-    from ..owner.ledger.pages import budget_of
+    from ..owner.ledger.pages import kept_for
 
     read = _read(policy)
     path = read.path("anchor")
     if path is None:
         raise BadValue("files.anchor", '""', "must be set", "name a file on another disk or machine")
-    with Ledger.open_unanchored(read.path("ledger"), read.source.name, budget_of(read), path) as ledger:
+    with Ledger.open_unanchored(read.path("ledger"), **kept_for(read), anchor=path) as ledger:
         if _readable(path):
             ledger.check_anchor()  # one that has seen more than this ledger is not overwritten
         ledger.write_anchor()

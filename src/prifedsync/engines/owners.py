@@ -253,7 +253,7 @@ class Owners:
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
         """The vector of a reply; None where the client is absent."""
         absent = reply.status == "absent"
-        planned = 0 if absent else job.upload.steps if job.noisy else 1  # those of a model that stays come later
+        planned = 0 if absent else job.upload_queries
         if absent and job.participation >= 1:
             raise Broken("it says absent, and its plan takes part in every round")
         if reply.queries != planned:

@@ -88,6 +88,12 @@ class Job:
         return Phase(0, steps, self.noisy is not None, max(0, min(steps - 1, steps - round(self.averaging * steps))))
 
     @property
+    def upload_queries(self) -> int:
+        """How often noise is added to what is sent in a round; those of a model that stays come later."""
+        assert self.plan is not None
+        return self.upload.steps if self.noisy else 1
+
+    @property
     def kept(self) -> Phase:
         """The steps for the client's own model; their numbers, and so their batches, follow those of the upload."""
         counted = self.kept_counted and self.noisy is not None

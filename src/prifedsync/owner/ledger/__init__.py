@@ -3,6 +3,7 @@
 from .anchor import Anchor
 from .book import Ledger
 from .chain import LedgerFailed
+from .protected import Protected
 from .receipts import check_receipt, signed
 from .restoring import Restored, restore
 from .runs import Run, Stored, Totals
@@ -12,6 +13,7 @@ __all__ = [
     "Anchor",
     "Ledger",
     "LedgerFailed",
+    "Protected",
     "Restored",
     "Run",
     "Stored",

@@ -1,8 +1,12 @@
 """The anchor: a second file with the head of the ledger and what it has committed, on another disk or machine.
 
 It is written after each commit and before anything leaves. So a ledger that does not contain the anchor's head was rolled
-back, or is another one. What it cannot show: that somebody rolled back both files together. Entries after the last anchor
-may be lost unseen, but nothing that they charge had left.
+back, or is another one. Every transaction that writes looks for that head first. So an anchor that has seen more than the
+ledger stays, until its owner makes a new ledger or restores a copy; both count all that it calls committed as spent.
+
+What it cannot show: that somebody rolled back both files together. A process that has the ledger open sees that too, since
+it remembers the last head (`chain.py`); one that is started afterwards does not. Entries after the last anchor may be lost
+unseen, but nothing that they charge had left.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from ...asking.questions import Head
 from ...files import write_file
 from ...values import BadValue, number, whole
 from .chain import Chain, canonical, digest
+from .protected import Protected
 
 VERSION = 1
 
@@ -29,6 +34,7 @@ class Anchor:
     hash: str  # hexadecimal digits
     unit: str
     order: float | None
+    protected: Protected
     committed: float  # amount that was spent, or was reserved by open runs
     alone: bool  # one run has, or had, the whole budget
 
@@ -54,7 +60,7 @@ class Anchor:
             checksum = body.pop("checksum")
             if body.pop("version") != VERSION or checksum != digest(canonical({"version": VERSION, **body}).encode()).hex():
                 raise ValueError
-            anchor = Anchor(**body)
+            anchor = Anchor(**body | {"protected": Protected(**body["protected"])})
             whole("number", anchor.head.number, 0)
             number("committed", anchor.committed, 0)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -62,13 +68,14 @@ class Anchor:
             raise BadValue("anchor", path, "is damaged", remedy) from None
         return anchor
 
-    def check(self, source: str, budget: Budget) -> None:
-        """Refuse an anchor that is about another source of records, or about another unit of the budget."""
+    def check(self, source: str, budget: Budget, protected: Protected) -> None:
+        """Refuse an anchor that is about another source of records, another unit of the budget, or another promise."""
         if self.source != source:
             rule = f"is the anchor of the source {self.source}, and the policy names {source}"
             raise BadValue("anchor", self.source, rule, "name the anchor of this source")
         if self.unit != budget.unit:
             raise changed_unit(self.unit, budget)
+        self.protected.check(protected)
 
 
 def changed_unit(unit: str, budget: Budget) -> BadValue:

@@ -4,9 +4,13 @@ Everything that changes is one transaction: an entry of the chain, and the table
 leave before `charge` has returned: by then the transaction is on the disk, and the anchor beside it.
 
 What is detected when a ledger is opened or verified: an edited or missing entry or row, a truncated or swapped file, and a
-file that was rolled back behind the anchor. What is not: ledger and anchor rolled back together by somebody who may write
-both, before an asker echoes a later head (`knows`); a chain that such a person made anew; a carried state that was changed
-together with its checksum, since states are not in the chain.
+file that was rolled back behind the anchor. While it is open, each transaction checks that the ledger contains the last
+head that this process has seen, and each one that writes, that it contains the anchor's head. Otherwise it is refused.
+
+What is not detected: ledger and anchor rolled back together by somebody who may write both while no process has the ledger
+open, before an asker echoes a later head (`knows`); a chain that such a person made anew; rows that were edited while the
+ledger is open, until it is opened again; a carried state that was changed together with its checksum, since states are not
+in the chain.
 """
 
 from __future__ import annotations
@@ -14,19 +18,23 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from ...accounting import Budget, PrivacyPlan
 from ...asking.questions import Head
+from ...asking.refusals import Refusal
 from ...record import plan_as_json
 from ...values import NOT_GIVEN, BadValue, number, whole
 from . import schema
 from .anchor import Anchor, changed_unit, not_behind
-from .books import REPLY, SELECT_RUNS, Amounts, Base, Books, amounts_of, checked_books, is_charged, upgraded
+from .books import NO_SCORES, REPLY, SELECT_RUNS, Amounts, Base, Books, amounts_of, checked_books, is_charged, upgraded
 from .chain import Chain, Entry, canonical, damaged, digest
 from .copies import copy
+from .protected import Protected
 from .receipts import receipt_of
 from .runs import COLUMNS, Run, Status, Stored, Totals, after, carried, reserved
 
@@ -35,9 +43,12 @@ MOST = 2**62  # of a round or an attempt: SQLite has 64 bits
 NEW = "prifedsync ledger new POLICY"
 AFTER_LOSS = f"{NEW} --after-loss"
 Clock = Callable[[], float]
+RECORDS = Protected()
 
 
-def _create(path: Path, source: str, budget: Budget, anchor: Path | None, spent: float, alone: bool) -> None:
+def _create(
+    path: Path, source: str, budget: Budget, protected: Protected, anchor: Path | None, spent: float, alone: bool
+) -> None:
     if not source:
         raise BadValue("source.name", NOT_GIVEN, "must be set: the ledger is kept under it", "choose a name that will last")
     body = {
@@ -45,12 +56,13 @@ def _create(path: Path, source: str, budget: Budget, anchor: Path | None, spent:
         "source": source,
         "unit": budget.unit,
         "order": budget.order,
+        "protected": asdict(protected),
         "spent": number("spent", spent, 0),
         "alone": alone,
         "time": time.time(),
     }
     Chain.make(path, "created", body)
-    with Ledger.open_unanchored(path, source, budget, anchor) as ledger:
+    with Ledger.open_unanchored(path, source=source, budget=budget, protected=protected, anchor=anchor) as ledger:
         ledger.write_anchor()
 
 
@@ -66,31 +78,43 @@ class Ledger:
         """Use `Ledger.open`, which checks what it opens."""
         self.source = books.source
         self.budget = budget.at(books.order)
+        self.protected = books.protected
         self._chain = chain
         self._base = books.base
         self._anchor = anchor
         self._anchored = -1  # the last entry that the anchor is known to cover
         self._clock = clock
+        self._guaranteed: dict[PrivacyPlan, bool] = {}  # whether the exact guarantee of a plan is within the budget
 
     # ------------------------------------------------------------------ making and opening
 
     @staticmethod
-    def create(path: Path, *, source: str, budget: Budget, anchor: Path | None, spent: float = 0.0) -> None:
+    def create(
+        path: Path,
+        *,
+        source: str,
+        budget: Budget,
+        anchor: Path | None,
+        protected: Protected = RECORDS,
+        spent: float = 0.0,
+    ) -> None:
         """A new ledger, which begins with this amount spent. Refused where there is one, or an anchor knows of one."""
         if anchor is not None and Anchor.read(anchor) is not None:
             rule = "knows of a ledger of this source"
             remedy = f"restore it; if it is lost for good, run `{AFTER_LOSS}`, which begins with all it had committed"
             raise BadValue("anchor", anchor, rule, remedy)
-        _create(path, source, budget, anchor, spent, alone=False)
+        _create(path, source, budget, protected, anchor, spent, alone=False)
 
     @staticmethod
-    def create_after_loss(path: Path, *, source: str, budget: Budget, anchor: Path) -> Anchor:
+    def create_after_loss(
+        path: Path, *, source: str, budget: Budget, anchor: Path, protected: Protected = RECORDS
+    ) -> Anchor:
         """A new ledger in the place of one that is lost. All that the anchor says was committed is spent."""
         lost = Anchor.read(anchor)
         if lost is None:
             raise BadValue("anchor", anchor, "does not exist, so nothing is known of a lost ledger", f"run `{NEW}`")
-        lost.check(source, budget)
-        _create(path, source, budget.at(lost.order), anchor, lost.committed, lost.alone)
+        lost.check(source, budget, protected)
+        _create(path, source, budget.at(lost.order), protected, anchor, lost.committed, lost.alone)
         return lost
 
     @staticmethod
@@ -100,11 +124,13 @@ class Ledger:
         source: str,
         budget: Budget,
         anchor: Path | None,
+        protected: Protected = RECORDS,
         readonly: bool = False,
         clock: Clock = time.time,
     ) -> Ledger:
-        """The ledger in a file, if it is the whole ledger of this source and is not behind its anchor."""
-        ledger = Ledger.open_unanchored(path, source, budget, anchor, readonly, clock)
+        """The ledger in a file, if it is the whole ledger of this source and promise, and is not behind its anchor."""
+        named: dict[str, Any] = {"source": source, "budget": budget, "protected": protected, "anchor": anchor}
+        ledger = Ledger.open_unanchored(path, **named, readonly=readonly, clock=clock)
         try:
             ledger.check_anchor()
             if not readonly:
@@ -116,7 +142,14 @@ class Ledger:
 
     @staticmethod
     def open_unanchored(
-        path: Path, source: str, budget: Budget, anchor: Path | None, readonly: bool = False, clock: Clock = time.time
+        path: Path,
+        *,
+        source: str,
+        budget: Budget,
+        protected: Protected,
+        anchor: Path | None,
+        readonly: bool = False,
+        clock: Clock = time.time,
     ) -> Ledger:
         """The ledger in a file, checked in itself and not against its anchor."""
         if not path.is_file():
@@ -132,6 +165,7 @@ class Ledger:
                 raise BadValue("ledger", path, rule, "name the ledger of this source, or correct source.name")
             if books.unit != budget.unit:
                 raise changed_unit(books.unit, budget)
+            books.protected.check(protected)
         except BaseException:
             chain.close()
             raise
@@ -157,7 +191,7 @@ class Ledger:
         with self._chain.reading():
             anchor = not_behind(self._chain, self._anchor)
         if anchor is not None:
-            anchor.check(self.source, self.budget)
+            anchor.check(self.source, self.budget, self.protected)
             self._anchored = anchor.number
 
     def as_anchor(self) -> Anchor:
@@ -171,23 +205,29 @@ class Ledger:
             hash=head.hash.hex(),
             unit=self.budget.unit,
             order=self.budget.order,
+            protected=self.protected,
             committed=math.fsum((amounts.spent, amounts.reserved)),
             alone=amounts.alone,
         )
 
     def write_anchor(self) -> None:
-        """Write the anchor for the head as it is now. A transaction keeps others from writing an older one afterwards."""
+        """Write the anchor whatever it says now: of a ledger that is new, was restored, or was checked against it."""
         if self._anchor is None:
             return
         with self._chain.writing():
-            anchor = self.as_anchor()
-            anchor.write(self._anchor)
+            self._write_anchor(self._anchor)
+
+    def _write_anchor(self, path: Path) -> None:
+        """The anchor of the head as it is now. A transaction keeps others from writing an older one afterwards."""
+        anchor = self.as_anchor()
+        anchor.write(path)
         self._anchored = anchor.number
 
     def _cover(self, number: int | None = None) -> None:
         """Make sure that the anchor covers an entry, by default the last one."""
         if self._anchor is not None and self._anchored < (self.head.number if number is None else number):
-            self.write_anchor()
+            with self._writing():
+                self._write_anchor(self._anchor)
 
     # ------------------------------------------------------------------ what it says
 
@@ -253,15 +293,29 @@ class Ledger:
             raise damaged(self._chain.path, f"the state of the run {run} was changed")
         return bytes(row[0])
 
+    def covers_next(self, run: str, attempt: int) -> bool:
+        """Whether the budget covers one more slot of this run, a round or a further attempt.
+
+        It does when the run is reserved. But the policy may have a lower budget by now, and that binds open runs too.
+        """
+        with self._chain.reading():
+            return self._covers_next(self._known(run), attempt)
+
     # ------------------------------------------------------------------ what it does
 
-    def reserve(self, run: str, *, document: bytes, text: str, plan: PrivacyPlan, by: str) -> bool:
+    def reserve(
+        self, run: str, *, document: bytes, text: str, plan: PrivacyPlan, by: str, queries: int | None = None
+    ) -> bool:
         """Reserve all slots of a run. False: the budget does not cover it, and nothing has changed.
 
         A run that is open with the same document is reserved already: True, without an entry.
+
+        queries  noisy ones in each reply: fewer than those of a round where a model that stays takes the others; None: all
         """
         cost = self.budget.cost(plan)
-        with self._chain.writing():
+        most = plan.mechanism.queries_per_round
+        whole("queries", most if queries is None else queries, 1, most)
+        with self._writing():
             known = self.run(run)
             if known is None:
                 alone = not self._fits(cost.of(plan.rounds, plan.attempts))
@@ -274,6 +328,7 @@ class Ledger:
                     "plan": plan_as_json(plan),
                     "by": by,
                     "time": self._clock(),
+                    "queries": most if queries is None else queries,
                     "cost": [each if math.isfinite(each) else None for each in cost],
                     "alone": alone,
                 }
@@ -303,9 +358,11 @@ class Ledger:
         whole("round", round, 0, MOST)
         whole("attempt", attempt, 0, MOST)
         said = canonical(dict(scores))
-        with self._chain.writing():
+        with self._writing():
             known = self._known(run)
             refusal = known.refusal(round, attempt)
+            if refusal is None and not self._covers_next(known, attempt):
+                refusal = Refusal.BUDGET
             if refusal is not None:
                 raise BadValue("slot", (run, round, attempt), f"cannot be charged: {refusal.value}")
             told = {
@@ -315,7 +372,7 @@ class Ledger:
                 "question": question.hex(),
                 "reply": digest(body, said.encode()).hex(),
                 "status": status,
-                "queries": whole("queries", queries, 0),
+                "queries": known.checked_queries(status, queries),
             }  # and no time: when a training was ready may depend on records
             entry = self._append("charged", told)
             row = (run, round, attempt, entry.number, question, status, queries, said, body)
@@ -327,14 +384,14 @@ class Ledger:
 
     def keep(self, run: str, state: bytes) -> None:
         """What the run carries on, after models that stay were trained too. Nothing is charged, so there is no entry."""
-        with self._chain.writing():
+        with self._writing():
             if not self._known(run).open:
                 raise BadValue("run", run, "is closed", "start a new run")
             self._put_state(run, state)
 
     def close(self, run: str, why: str) -> None:
         """End a run. Slots that were not asked are released, unless it was alone; replies and states are dropped."""
-        with self._chain.writing():
+        with self._writing():
             known = self._known(run)
             if not known.open:
                 return
@@ -353,7 +410,7 @@ class Ledger:
 
     def note_late(self, run: str) -> None:
         """A reply of this run left later than the policy says."""
-        with self._chain.writing():
+        with self._writing():
             known = self._known(run)
             self._put(after(known, self._append("late", {"run": run})))
         self._cover()
@@ -366,7 +423,7 @@ class Ledger:
 
     def carry_over(self, spent: float, alone: bool) -> tuple[str, ...]:
         """After entries were lost: end all runs, and begin again with this amount spent. The runs that were open."""
-        with self._chain.writing():
+        with self._writing():
             self._append("carried", {"spent": spent, "alone": alone, "time": self._clock()})
             found = self.runs()
             for run in found:
@@ -384,6 +441,13 @@ class Ledger:
         return receipt_of(known, self.source, head, self.budget)
 
     # ------------------------------------------------------------------ inside a transaction
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction on a ledger that contains what its anchor has seen."""
+        with self._chain.writing():
+            not_behind(self._chain, self._anchor)
+            yield
 
     def _append(self, kind: str, body: Mapping[str, Any]) -> Entry:
         head = self._chain.append(kind, body)
@@ -405,7 +469,7 @@ class Ledger:
         self._chain.sql.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (run, state, digest(state)))
 
     def _drop(self, run: str) -> None:
-        self._chain.sql.execute("UPDATE replies SET body = NULL WHERE run = ?", (run,))
+        self._chain.sql.execute(f"UPDATE replies SET body = NULL, scores = '{NO_SCORES}' WHERE run = ?", (run,))
         self._chain.sql.execute("DELETE FROM states WHERE run = ?", (run,))
 
     def _stored(self, run: str, round: int, attempt: int) -> Stored | None:
@@ -426,7 +490,20 @@ class Ledger:
 
     def _fits_alone(self, plan: PrivacyPlan) -> bool:
         """Whether the plan may have the whole budget: nothing was ever asked, and no other run is open."""
-        return self._amounts().untouched and self.budget.fits_alone(plan)
+        return self._amounts().untouched and self._within(plan)
+
+    def _within(self, plan: PrivacyPlan) -> bool:
+        """Whether the exact guarantee of the plan is within the budget. It may take seconds, so it is computed once."""
+        if plan not in self._guaranteed:
+            self._guaranteed[plan] = self.budget.fits_alone(plan)
+        return self._guaranteed[plan]
+
+    def _covers_next(self, run: Run, attempt: int) -> bool:
+        """Whether what is spent stays within the budget with one more slot of this run."""
+        if run.alone:
+            return self._within(run.plan)
+        slot = run.cost.of(*((0, 1) if attempt else (1, 0)))
+        return self.budget.covers(math.fsum((self._amounts().spent, slot)))
 
     def _amounts(self) -> Amounts:
         return amounts_of(self._base, [Run(*row) for row in self._chain.sql.execute(f"{SELECT_RUNS} WHERE NOT carried")])

@@ -10,11 +10,13 @@ from typing import Any
 from ...values import BadValue
 from . import schema
 from .chain import Chain, Entry, damaged, digest
+from .protected import Protected
 from .runs import COLUMNS, Run, after, carried, reserved
 
 SELECT_RUNS = f"SELECT {', '.join(COLUMNS)} FROM runs"
 
 REPLY = "number, question, status, queries, scores, body"  # columns of a reply, after its slot
+NO_SCORES = "{}"  # what is left of the scores when a body is dropped, without which they have no digest
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Books:
     source: str
     unit: str
     order: float | None
+    protected: Protected
     base: Base
     version: int  # of the schema
     runs: dict[str, Run] = field(default_factory=dict)
@@ -98,7 +101,7 @@ def replayed(entries: Iterable[Entry]) -> Books:
         raise ValueError(first.kind)
     body = first.body
     base = Base(body["spent"], body["alone"])
-    books = Books(body["source"], body["unit"], body["order"], base, body["version"])
+    books = Books(body["source"], body["unit"], body["order"], Protected(**body["protected"]), base, body["version"])
     for entry in rest:
         books.add(entry)
     return books
@@ -139,10 +142,12 @@ def upgraded(chain: Chain) -> None:
 
 
 def is_charged(entry: Mapping[str, Any], slot: tuple[str, int, int], reply: Sequence[Any]) -> bool:
-    """Whether a row of the table of replies is what its entry charged. Of a closed run the body is gone."""
+    """Whether a row of the table of replies is what its entry charged. Of a closed run body and scores are gone."""
     _, question, status, queries, scores, body = reply
     if not (isinstance(question, bytes) and isinstance(scores, str) and isinstance(body, bytes | None)):
         return False
     said = (*slot, question.hex(), status, queries)
     told = tuple(entry.get(name) for name in ("run", "round", "attempt", "question", "status", "queries"))
-    return said == told and (body is None or digest(body, scores.encode()).hex() == entry.get("reply"))
+    if body is None:
+        return said == told and scores == NO_SCORES
+    return said == told and digest(body, scores.encode()).hex() == entry.get("reply")

@@ -1,7 +1,10 @@
 """The entries of a ledger: an SQLite file in which every entry has the hash of all entries before it.
 
 WAL and `synchronous = FULL`: a transaction that was committed is on the disk. `secure_delete`: what is dropped is
-overwritten. Several processes may have a ledger open. So the head is read inside each transaction, and never kept.
+overwritten. Several processes may have a ledger open. So the head is read inside each transaction.
+
+The last head that was seen is remembered, only to look for it again: each transaction is refused if the file does not
+contain it any more, or if another file lies in its place. Somebody has rolled the ledger back then.
 
 The head leaves with each reply. Each entry has a secret salt, so that its hash says nothing about what is in it: whoever
 knows all but one field of an entry could find that field by trying.
@@ -63,6 +66,15 @@ def _hash(number: int, kind: str, body: str, before: bytes) -> bytes:
     return digest(b"entry", number.to_bytes(8, "little"), kind.encode(), body.encode(), before)
 
 
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path: a renamed one is another one."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Chain:
     """An open file of entries. `writing` is one transaction: all of it is on the disk, or nothing is."""
 
@@ -70,6 +82,7 @@ class Chain:
         self.path = path
         self.readonly = readonly
         self._lock = threading.RLock()
+        self._seen: Head | None = None  # the end of the ledger after the last transaction
         mode = "ro" if readonly else "rw"
         with self._failing():
             self.sql = sqlite3.connect(
@@ -82,6 +95,7 @@ class Chain:
             self.sql.text_factory = lambda raw: raw.decode(errors="replace")  # what is not text has no hash that fits
             for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "cell_size_check = ON"):
                 self.sql.execute(f"PRAGMA {setting}")
+        self._file = _file(path)
 
     @staticmethod
     def make(path: Path, kind: str, body: Mapping[str, Any]) -> None:
@@ -117,7 +131,7 @@ class Chain:
             yield
         except sqlite3.OperationalError as error:
             raise LedgerFailed(f"the ledger {self.path} cannot be used now: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message of SQLite may quote what is no text
             raise damaged(self.path, str(error)) from error
 
     @contextmanager
@@ -126,12 +140,15 @@ class Chain:
         with self._lock, self._failing():
             self.sql.execute("BEGIN IMMEDIATE")
             try:
+                self._check_forward()
                 yield
+                head = self.head()
                 self.sql.execute("COMMIT")
             except BaseException:
                 if self.sql.in_transaction:
                     self.sql.execute("ROLLBACK")
                 raise
+            self._seen = head  # not earlier: what was not committed is not there to be found again
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -142,9 +159,20 @@ class Chain:
                 return
             self.sql.execute("BEGIN")
             try:
+                self._check_forward()
                 yield
+                self._seen = self.head()  # not earlier: whoever reads first checks that this is a ledger
             finally:
                 self.sql.execute("ROLLBACK")
+
+    def _check_forward(self) -> None:
+        """Refuse a file that is behind what this process has seen of it."""
+        if self._seen is None:
+            return
+        if _file(self.path) != self._file or self.hash_of(self._seen.number) != self._seen.hash:
+            rule = f"was rolled back, or is another one: this process has seen its entry {self._seen.number}"
+            remedy = "stop the daemon and restore a newer copy: prifedsync ledger restore POLICY FILE"
+            raise BadValue("ledger", self.path, rule, remedy)
 
     def head(self) -> Head:
         """The last entry."""

@@ -10,6 +10,7 @@ from ...accounting.statement import finite
 from ...values import BadValue
 from ..policy import Policy
 from .book import Ledger
+from .protected import Protected
 from .runs import Run
 
 
@@ -18,21 +19,29 @@ def budget_of(policy: Policy) -> Budget:
     return Budget(mu=policy.budget.mu, epsilon=policy.budget.epsilon, delta=policy.budget.delta)
 
 
+def protected_of(policy: Policy) -> Protected:
+    """What a policy promises."""
+    source = policy.source
+    rows = policy.data.rows_per_person if source.unit == "person" else None
+    return Protected(source.unit, source.neighbours, source.holders, rows)
+
+
+def kept_for(policy: Policy) -> dict[str, Any]:
+    """What the ledger of a policy is made for, and opened for."""
+    return {"source": policy.source.name, "budget": budget_of(policy), "protected": protected_of(policy)}
+
+
 def open_ledger(policy: Policy, readonly: bool = False) -> Ledger:
     """The ledger of a policy, checked."""
-    return Ledger.open(
-        policy.path("ledger"),
-        source=policy.source.name,
-        budget=budget_of(policy),
-        anchor=policy.path("anchor"),
-        readonly=readonly,
-    )
+    return Ledger.open(policy.path("ledger"), **kept_for(policy), anchor=policy.path("anchor"), readonly=readonly)
 
 
 def status_of(policy: Policy) -> dict[str, Any]:
     """What was spent by whom, what is reserved and what is left; and whether the anchor agrees."""
-    named = policy.path("ledger"), policy.source.name, budget_of(policy), policy.path("anchor")
-    with Ledger.open_unanchored(*named, readonly=True) as ledger:
+    opened = Ledger.open_unanchored(
+        policy.path("ledger"), **kept_for(policy), anchor=policy.path("anchor"), readonly=True
+    )  # fmt: skip
+    with opened as ledger:
         rows = [_row(run, ledger.budget) for run in ledger.runs()]
         return {**totals_of(ledger), "runs": rows, "anchor": _anchor(ledger, policy)}
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...accounting import Budget
 from ...files import sync_folder
 from ...values import BadValue
 from .anchor import Anchor
-from .book import Ledger
+from .book import RECORDS, Ledger
+from .books import checked_books
 from .chain import Chain, LedgerFailed
 from .copies import copied
+from .protected import Protected
 from .verifying import verify
 
 CONFIRM = "--confirm-loss"
@@ -29,7 +32,14 @@ class Restored:
 
 
 def restore(
-    path: Path, backup: Path, *, source: str, budget: Budget, anchor: Path | None, confirm_loss: bool = False
+    path: Path,
+    backup: Path,
+    *,
+    source: str,
+    budget: Budget,
+    anchor: Path | None,
+    protected: Protected = RECORDS,
+    confirm_loss: bool = False,
 ) -> Restored:
     """Put a backup in the place of the ledger. No process may have the ledger open.
 
@@ -39,10 +49,11 @@ def restore(
     """
     if not backup.is_file():
         raise BadValue("backup", backup, "does not exist", "name a file that `prifedsync ledger backup` made")
-    known = _known_elsewhere(path, source, budget, anchor)
+    kept: dict[str, Any] = {"source": source, "budget": budget, "protected": protected}
+    known = _known_elsewhere(path, anchor, kept)
     new = _copy_of(backup, path)
     try:
-        with Ledger.open_unanchored(new, source, budget, None) as copy:  # upgraded, if it is an older one
+        with Ledger.open_unanchored(new, **kept, anchor=None) as copy:  # upgraded, if it is an older one
             verify(new, None)
             lost = not known or any(not copy.knows(each.head) for each in known)
             if lost and not confirm_loss:
@@ -51,7 +62,7 @@ def restore(
         _replace(path, new)
     finally:
         new.unlink(missing_ok=True)
-    with Ledger.open_unanchored(path, source, budget, anchor) as ledger:
+    with Ledger.open_unanchored(path, **kept, anchor=anchor) as ledger:
         ledger.write_anchor()
     return Restored(lost, closed)
 
@@ -71,20 +82,32 @@ def _behind(backup: Path, known: Sequence[Anchor]) -> BadValue:
     return BadValue("backup", backup, f"may be behind: {seen}", remedy)
 
 
-def _known_elsewhere(path: Path, source: str, budget: Budget, anchor: Path | None) -> list[Anchor]:
-    """What the anchor, and the present ledger if it can be read, have seen."""
+def _known_elsewhere(path: Path, anchor: Path | None, kept: Mapping[str, Any]) -> list[Anchor]:
+    """What the anchor, and the present ledger if it can be read, have seen. Refused if they are kept for anything else."""
     seen = Anchor.read(anchor) if anchor is not None else None
     if seen is not None:
-        seen.check(source, budget)
+        seen.check(**kept)
     found = [] if seen is None else [seen]
-    if path.is_file():
-        try:
-            present = Ledger.open_unanchored(path, source, budget, None, readonly=True)
-        except (BadValue, LedgerFailed):
-            return found  # it is damaged: that is why a backup is restored
-        with present:
+    if path.is_file() and _readable(path):
+        with Ledger.open_unanchored(path, **kept, anchor=None, readonly=True) as present:
             found.append(present.as_anchor())
     return found
+
+
+def _readable(path: Path) -> bool:
+    """Whether the present ledger is whole. If it is damaged, that is why a backup is restored."""
+    try:
+        chain = Chain(path, readonly=True)
+    except (BadValue, LedgerFailed):
+        return False
+    try:
+        with chain.reading():
+            checked_books(chain)
+    except (BadValue, LedgerFailed):
+        return False
+    finally:
+        chain.close()
+    return True
 
 
 def _carry_over(copy: Ledger, known: Sequence[Anchor]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ...accounting import Cost, PrivacyPlan
 from ...asking.questions import Head
 from ...asking.refusals import Refusal
 from ...record import plan_from_json
+from ...values import BadValue
 from .chain import Entry, canonical
 
 Status = Literal["sent", "absent"]
@@ -35,6 +36,7 @@ class Run:
     begun: float  # seconds since 1970
     rounds: int
     attempts: int
+    reply_queries: int  # noisy ones in each reply
     round_cost: float
     spare_cost: float
     alone: bool
@@ -73,6 +75,13 @@ class Run:
     def reserved(self) -> float:
         """The amount of the slots that may still be asked."""
         return self.cost.of(self.rounds - self.asked, self.attempts - self.spare) if self.open else 0.0
+
+    def checked_queries(self, status: Status, queries: int) -> int:
+        """The noisy queries of a reply, if they are as reserved. Otherwise the noise is not that of the plan."""
+        planned = self.reply_queries if status == "sent" else 0
+        if queries != planned:
+            raise BadValue("queries", queries, f"must be {planned} in a reply that is {status}, as reserved")
+        return queries
 
     @property
     def first_round(self) -> int:
@@ -137,6 +146,7 @@ def reserved(entry: Entry) -> Run:
         begun=body["time"],
         rounds=plan["rounds"],
         attempts=plan["attempts"],
+        reply_queries=body["queries"],
         round_cost=round_cost,
         spare_cost=spare_cost,
         alone=body["alone"],

@@ -17,8 +17,9 @@ CREATE TRIGGER entries_last BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, '
 DERIVED = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, document BLOB NOT NULL, text BLOB NOT NULL, plan_text TEXT NOT NULL, by TEXT NOT NULL,
-    begun REAL NOT NULL, rounds INTEGER NOT NULL, attempts INTEGER NOT NULL, round_cost REAL NOT NULL,
-    spare_cost REAL NOT NULL, alone INTEGER NOT NULL, asked INTEGER NOT NULL, spare INTEGER NOT NULL,
+    begun REAL NOT NULL, rounds INTEGER NOT NULL, attempts INTEGER NOT NULL, reply_queries INTEGER NOT NULL,
+    round_cost REAL NOT NULL, spare_cost REAL NOT NULL, alone INTEGER NOT NULL, asked INTEGER NOT NULL,
+    spare INTEGER NOT NULL,
     last_round INTEGER NOT NULL, last_attempt INTEGER NOT NULL, last_status TEXT NOT NULL, queries INTEGER NOT NULL,
     late INTEGER NOT NULL, open INTEGER NOT NULL, why TEXT NOT NULL, carried INTEGER NOT NULL
 );

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...asking.questions import Head
 from ...values import BadValue
-from .anchor import not_behind
+from .anchor import Anchor, not_behind
 from .books import REPLY, Books, checked_books, is_charged
 from .chain import Chain, damaged, digest
 
@@ -37,7 +37,7 @@ def verify(path: Path, anchor: Path | None) -> Verified:
             _check_states(chain, books)
             bodies = _check_replies(chain, books)
             seen = not_behind(chain, anchor)
-            if seen is not None and (seen.source, seen.unit) != (books.source, books.unit):
+            if seen is not None and not _same(seen, books):
                 raise BadValue("anchor", anchor, "is the anchor of another ledger", "name the anchor of this one")
             return Verified(
                 source=books.source,
@@ -49,6 +49,10 @@ def verify(path: Path, anchor: Path | None) -> Verified:
             )
     finally:
         chain.close()
+
+
+def _same(anchor: Anchor, books: Books) -> bool:
+    return (anchor.source, anchor.unit, anchor.protected) == (books.source, books.unit, books.protected)
 
 
 def _check_pages(chain: Chain) -> None:
