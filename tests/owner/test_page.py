@@ -80,7 +80,8 @@ def test_three_rounds_are_answered(followed):
 def test_the_check_warns_where_the_page_says_so(followed):
     table = printed(followed, "prifedsync owner check")
     status = dict(re.findall(r"^(\w+(?: \w+)?) +(ok|warn|wrong) ", table, flags=re.MULTILINE))
-    assert {"users", "anchor"} <= {name for name, word in status.items() if word == "warn"}
+    warned = {name for name, word in status.items() if word == "warn"}
+    assert warned - {"time"} == {"users", "masks", "anchor"}  # a busy machine may be slow
     assert "wrong" not in status.values()
 
 

@@ -227,6 +227,19 @@ def test_a_folder_that_others_may_change_is_refused(tmp_path):
     assert read(path)
 
 
+def test_a_link_in_a_folder_that_others_may_change_is_refused(tmp_path):
+    safe, shared = tmp_path / "safe", tmp_path / "shared"
+    safe.mkdir(0o700)
+    shared.mkdir()
+    link = shared / "policy.toml"
+    link.symlink_to(written(safe))
+    shared.chmod(0o777)
+    with pytest.raises(BadValue, match=f"chmod go-w {shared}"):
+        read(link)
+    shared.chmod(0o755)
+    assert read(link)
+
+
 def test_a_file_of_another_user_is_refused(tmp_path, monkeypatch):
     path = written(tmp_path)
     owner = os.stat(path).st_uid

@@ -106,8 +106,7 @@ def _rules(policy: Policy) -> Iterator[Finding]:
     for name in policy.limits.rules:
         what = f"rule {name}"
         try:
-            others = [each for each in RULES if each != name]
-            rule = RULES[name] if name in RULES else checked_class(named.function("limits.rules", name), what, name, others)
+            rule = RULES[name] if name in RULES else checked_class(named.function("limits.rules", name), what, name, RULES)
         except BadValue as error:
             yield _wrong(what, error)._replace(remedy="remove it; prifedsync rules lists the built-in ones")
             continue
