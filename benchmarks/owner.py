@@ -38,7 +38,7 @@ from prifedsync.owner.trainer import Outcome, Trainer
 from prifedsync.run import prepare
 
 T = TypeVar("T")
-PARTS = ("in this process", "through the daemon", "frames", "ledger and anchor")
+PARTS = ("in this process", "through the daemon", "frames", "state as bytes", "ledger and anchor")
 RECORDS = 600
 SHAPE = (1, 28, 28)
 POLICY = """
@@ -130,8 +130,9 @@ def rounds_of(document: documents.RunDocument, policy: Path, rounds: int) -> dic
         reply, there = taken(lambda question=question: asker.ask(question))
         assert isinstance(reply, Reply)
         _, frames = taken(lambda question=question, reply=reply: (framed(question), answer_frame(reply)))
-        _, charge = taken(lambda question=question, outcome=outcome: charged(beside, question, outcome, trainer))
-        for part, milliseconds in zip(PARTS, (here, there, frames, charge), strict=True):
+        state, packing = taken(trainer.state)
+        _, charge = taken(lambda q=question, o=outcome, s=state: charged(beside, q, o, s))
+        for part, milliseconds in zip(PARTS, (here, there, frames, packing, charge), strict=True):
             times[part].append(milliseconds)
     beside.close_file()
     return times
@@ -144,10 +145,10 @@ def framed(question: Answer) -> None:
     read_question(frame[PREFIX.size : PREFIX.size + lengths.header])
 
 
-def charged(ledger: Ledger, question: Answer, outcome: Outcome, trainer: Trainer) -> None:
+def charged(ledger: Ledger, question: Answer, outcome: Outcome, state: bytes) -> None:
     ledger.charge(
         question.run, question.round, 0, question=question.digest, status=outcome.status, queries=outcome.queries,
-        body=outcome.body, scores={}, state=trainer.state(),
+        body=outcome.body, scores={}, state=state,
     )  # fmt: skip
 
 
@@ -173,7 +174,8 @@ def main() -> None:
     here, there = medians["in this process"], medians["through the daemon"]
     print(f"mnist-cnn, {RECORDS} records, K = {told.steps}, {told.rounds} rounds, {torch.get_num_threads()} threads here")
     for part, milliseconds in medians.items():
-        print(f"{part:24} {milliseconds:9.1f} ms")
+        spread = statistics.quantiles(times[part], n=4)
+        print(f"{part:24} {milliseconds:9.1f} ms   (half of them {spread[0]:.1f} to {spread[2]:.1f})")
     print(f"{'overhead':24} {100 * (there / here - 1):9.1f} %")
     print(f"{'resident, idle':24} {idle:9.0f} MB")
     print(f"{'resident, after the run':24} {after:9.0f} MB")
