@@ -150,9 +150,11 @@ class Desk:
         meeting = self._new_meeting(document, session) if document.masks else None
         held = None if meeting else self._held.get(document.run)
         trainer = held.trainer if held else self._built(document, meeting)
-        plan = self._job(document).plan
-        assert plan is not None  # admission
-        if not self.ledger.reserve(document.run, document=document.digest, text=document.text, plan=plan, by=by):
+        job = self._job(document)
+        assert job.plan is not None  # admission
+        if not self.ledger.reserve(
+            document.run, document=document.digest, text=document.text, plan=job.plan, by=by, queries=job.upload_queries
+        ):
             raise _Refused(Refusal.BUDGET)
         self.helper_bytes[document.run] = trainer.helper_bytes
         if self.ledger.state(document.run) is None:
@@ -241,6 +243,8 @@ class Desk:
             raise _Refused(refusal)
         if question.head is not None and not self.ledger.knows(question.head):
             raise _Refused(Refusal.ANCHOR)
+        if not self.ledger.covers_next(run.run, question.attempt):  # the owner has lowered the budget
+            raise _Refused(Refusal.BUDGET)
         held = self._held.get(run.run) or self._recalled(run)
         if held.document.masks:
             self._met(run, question)
