@@ -73,6 +73,14 @@ def test_scores_leave_only_where_there_are_tests():
     assert shown.body == silent.body
 
 
+def test_a_score_that_is_no_number_is_none(monkeypatch):
+    """A ledger has no NaN, and a round must not fail because of what the records make of a helper."""
+    run = run_of()
+    trainer = trainer_of(run, tests=run.records["c"])
+    monkeypatch.setattr(trainer.scorer, "each", lambda weights: [(float("nan"),)])
+    assert trainer.answer(0, 0, (), helper_of(trainer)).scores == {"accuracy": None}
+
+
 @pytest.mark.parametrize("bad", ["none", "one raises", "NaN"])
 def test_the_noise_is_that_of_the_plan(bad):
     """Also where records fail: the sum without noise is known, and what is left of the reply is the noise."""

@@ -230,7 +230,8 @@ class Trainer:
         except Exception as error:
             self.log(f"no scores: {type(error).__name__}: {error}")
             values = (None,) * len(self.document.metrics)
-        return dict(zip(self.document.metrics, values, strict=True))
+        said = [value if value is not None and math.isfinite(value) else None for value in values]
+        return dict(zip(self.document.metrics, said, strict=True))
 
     # ------------------------------------------------------------------ what is carried
 

@@ -30,6 +30,13 @@ from . import schema
 
 PATIENCE = 30.0  # seconds that a transaction waits for that of another process
 PAGE = 65536  # bytes: replies are large, and a page of the log has a checksum of its own
+SETTINGS = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+    "cache_size = -65536",  # KiB: a reply and a state fit in, which are written twice otherwise
+)
 SALT = 16  # bytes
 START = bytes(32)  # stands for the hash before the first entry
 
@@ -96,7 +103,7 @@ class Chain:
                 check_same_thread=False,
             )
             self.sql.text_factory = lambda raw: raw.decode(errors="replace")  # what is not text has no hash that fits
-            for setting in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            for setting in SETTINGS:
                 self.sql.execute(f"PRAGMA {setting}")
         self._file = _file(path)
 
@@ -152,6 +159,7 @@ class Chain:
                     self.sql.execute("ROLLBACK")
                 raise
             self._seen = head  # not earlier: what was not committed is not there to be found again
+            self.sql.execute("PRAGMA shrink_memory")  # nobody reads a reply again soon
 
     @contextmanager
     def reading(self) -> Iterator[None]:
