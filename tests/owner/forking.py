@@ -15,6 +15,7 @@ It reads one JSON object a line and answers with one:
 import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from contextlib import closing
@@ -40,17 +41,23 @@ def main() -> None:
     few = torch.zeros(4, 2, dtype=torch.float64)
     Net(torch.nn.Linear(2, 2), BY_TASK["classes"], few, torch.zeros(4).long(), torch.float64).program(1, 4)  # imports more
     library = ctypes.CDLL(os.environ["LD_PRELOAD"]) if os.environ.get("LD_PRELOAD") else None
+    alive = set()
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["do"] == "serve":
             said = started(asked, library)
+            alive.add(said["pid"])
         elif asked["do"] == "warm":
             said = warmed(asked)
         elif asked["do"] == "wait":
             said = {"status": os.waitstatus_to_exitcode(os.waitpid(asked["pid"], 0)[1])}
+            alive.discard(asked["pid"])
         else:
             said = {"count": library.kill_count()}
         print(json.dumps(said), flush=True)
+    for child in alive:  # of tests that failed, and of those who killed it themselves; none was waited for
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def warmed(asked):
