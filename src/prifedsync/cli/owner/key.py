@@ -13,7 +13,7 @@ def key(
     policy: PolicyFile,
     new: Annotated[bool, typer.Option("--new", help="Replace the key; the old one stays beside it.")] = False,
 ) -> None:
-    """Make this owner's key for masks and receipts, or print its public half."""
+    """Make this owner's key, or print its public half."""
     from ...owner.policy import read
 
     found = read(policy)
