@@ -101,17 +101,18 @@ def export(
 ) -> None:
     """Write all entries as JSON, or the receipt of one run. No reply and no score is in them."""
     from ..files import write_file
+    from ..owner.keys import read_identity
     from ..owner.ledger.pages import entries_of, totals_of
-    from ..owner.ledger.receipts import identity_in, signed
+    from ..owner.ledger.receipts import signed
 
     with _opened(policy) as ledger:
         if run is None:
             made: dict[str, Any] = {**totals_of(ledger), "entries": entries_of(ledger)}
         else:
             made = ledger.receipt(_named(ledger, run))
-    key = _read(policy).path("identity")
-    if run is not None and key is not None:
-        made = signed(made, identity_in(key))
+    found = _read(policy)
+    if run is not None and found.path("identity") is not None:
+        made = signed(made, read_identity(found))
     text = json.dumps(made, indent=1, ensure_ascii=False)
     if out is None:
         print(text)

@@ -1,4 +1,7 @@
-"""The owner's identity: a secret key in a file, whose public half the other owners pin in their policies."""
+"""The owner's identity: a secret key in a file, whose public half the other owners pin in their policies.
+
+`local` is imported where a key is made: whoever only reads one, to sign a receipt, needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from datetime import date
 from pathlib import Path
 
 from ..files import write_file
-from ..local.masks import new_identity, public_identity
 from ..values import BadValue
 from .permissions import check_private
 from .policy import Policy
@@ -32,6 +34,8 @@ def make_identity(policy: Policy, *, new: bool = False, today: date | None = Non
         os.link(path, next(_free_names(path, today or date.today())))  # before the old key is replaced, it has two names
     elif not path.parent.is_dir():
         raise BadValue("masks.identity", path, "lies in a folder that does not exist", f"make {path.parent} first")
+    from ..local.masks import new_identity, public_identity
+
     identity = new_identity()
     write_file(path, f"{identity.hex()}\n".encode(), private=True)
     return public_identity(identity)
@@ -53,6 +57,8 @@ def read_identity(policy: Policy) -> bytes:
 
 def pinned(policy: Policy) -> dict[str, bytes]:
     """The public identities of all owners that this one may share a sum with, its own among them."""
+    from ..local.masks import public_identity
+
     own = public_identity(read_identity(policy))
     peers = {name: bytes.fromhex(key) for name, key in policy.masks.peers.items()}
     for name, key in peers.items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ...accounting import Budget
@@ -16,7 +14,6 @@ from .runs import Run
 
 VERSION = 1
 CONTEXT = b"prifedsync receipt\0"  # an identity signs introductions too; a signature of one must not pass for the other
-SECRET = re.compile("[0-9a-f]{64}\n?")
 
 
 def receipt_of(run: Run, source: str, head: Head, budget: Budget) -> dict[str, Any]:
@@ -67,15 +64,6 @@ def check_receipt(receipt: Mapping[str, Any]) -> str:
     except (InvalidSignature, ValueError, KeyError, TypeError):
         raise BadValue("receipt", receipt.get("run"), "is not as its owner signed it", "ask the owner again") from None
     return str(receipt["identity"])
-
-
-def identity_in(path: Path) -> bytes:
-    """The secret identity in a file of 64 hexadecimal digits."""
-    text = path.read_text(encoding="ascii", errors="replace") if path.is_file() else ""
-    if not SECRET.fullmatch(text):
-        rule = "is not a file with an identity of 64 hexadecimal digits"
-        raise BadValue("masks.identity", path, rule, "`prifedsync owner key POLICY` makes one")
-    return bytes.fromhex(text)
 
 
 def _signed_bytes(named: Mapping[str, Any]) -> bytes:
