@@ -93,7 +93,7 @@ def test_no_command_needs_torch(filled, words):
 def test_a_ledger_is_made_once_by_its_owner(site):
     assert "does not exist; run `prifedsync ledger new POLICY`" in ran(site, "ledger", "show", status=2)
     assert "is the ledger of clinic; nothing was spent" in ran(site, "ledger", "new")
-    assert "knows of a ledger" in ran(site, "ledger", "new", status=2)
+    assert "exists already" in ran(site, "ledger", "new", status=2)
     assert "No run was enrolled yet." in ran(site, "owner", "status")
 
 

@@ -339,7 +339,7 @@ def test_a_ledger_is_not_made_by_opening_it(site):
 
 def test_a_ledger_is_made_once(site, ledger):
     before = site.path.read_bytes()
-    with pytest.raises(BadValue, match="knows of a ledger"):
+    with pytest.raises(BadValue, match="exists already"):
         site.new()
     site.anchored = False
     with pytest.raises(BadValue, match="exists already"):

@@ -16,7 +16,7 @@ from ..local import Job, Optimiser, SystemDraws
 from ..values import BadValue
 from .policy import Policy
 from .records import OwnRecords
-from .trainer import Trainer, Unanswerable, net_of
+from .trainer import Trainer, net_of
 
 ROUNDS = 3  # the first one sets things up and is not timed
 STEPS = 10  # of a round, so that what a round takes besides its steps counts little
@@ -41,9 +41,9 @@ def tried(policy: Policy, own: OwnRecords, model: str) -> Trial:
     notes: list[str] = []
     try:
         trainer = Trainer(document, policy.client, few, draws=SystemDraws(), log=notes.append)
-    except Unanswerable as refused:
-        rule = f"cannot be trained on these records: {'; '.join(notes)}"
-        raise BadValue("limits.models", model, rule, "remove it") from refused
+    except BadValue as refused:
+        rule = f"cannot be trained on these records: {refused}"
+        raise BadValue("limits.models", model, rule, "remove it") from None
     if not trainer.probe():
         rule = "computes another gradient for a record when other records are beside it"
         raise BadValue("limits.models", model, rule, "a clipped gradient must depend on its own record alone")

@@ -99,6 +99,8 @@ class Ledger:
         spent: float = 0.0,
     ) -> None:
         """A new ledger, which begins with this amount spent. Refused where there is one, or an anchor knows of one."""
+        if path.exists():
+            raise BadValue("ledger", path, "exists already", "a source of records has one ledger for ever")
         if anchor is not None and Anchor.read(anchor) is not None:
             rule = "knows of a ledger of this source"
             remedy = f"restore it; if it is lost for good, run `{AFTER_LOSS}`, which begins with all it had committed"
@@ -456,7 +458,7 @@ class Ledger:
     def _known(self, run: str) -> Run:
         known = self.run(run)
         if known is None:
-            raise BadValue("run", run, "is not in the ledger", "`prifedsync ledger show POLICY` lists its runs")
+            raise BadValue("run", run, "is not in the ledger", "`prifedsync owner status POLICY` lists the runs")
         return known
 
     def _put(self, run: Run) -> None:
