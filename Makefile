@@ -10,7 +10,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,tensorboard]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,tensorboard,flower]'
 	touch $(READY)
 
 demo: setup

@@ -29,7 +29,7 @@ ORDER = (
     ("engines",),
     ("owner",),
     ("run",),
-    ("experiments",),
+    ("experiments", "deploy"),
     ("audit", "bench"),
     ("cli",),
 )
@@ -50,6 +50,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
         "owner",
         "run",
         "experiments",
+        "deploy",
         "audit",
         "bench",
     },
@@ -62,7 +63,7 @@ OUTSIDE = {  # third-party package → the rooms that may import it
     "rich": {"terminal"},
     "click": {"cli"},
     "triton": {"local"},
-    "cryptography": {"local", "owner"},
+    "cryptography": {"local", "owner", "deploy"},
     "sklearn": {"data"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}

@@ -1,9 +1,18 @@
-"""How clients are executed."""
+"""How clients are executed. Engines are imported when they are asked for: what carries an owner's answers needs no torch."""
 
-from .cohort import Cohort, Performance
-from .reference import Reference
-from .vectorised import Vectorised
+from __future__ import annotations
 
-ENGINES: dict[str, type[Cohort]] = {"vectorised": Vectorised, "reference": Reference}
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .built_in import ENGINES, Cohort, Performance, Reference, Vectorised
 
 __all__ = ["ENGINES", "Cohort", "Performance", "Reference", "Vectorised"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import built_in
+
+    return getattr(built_in, name)

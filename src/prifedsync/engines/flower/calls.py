@@ -1,0 +1,124 @@
+"""Flower's HTTP interfaces as far as they are needed: who runs tasks, sends messages, submits runs and registers nodes.
+
+Flower's own clients repeat calls for ever and end their process where a token is not known any more. These do neither.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.common.constant import SubStatus
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
+from flwr.proto.task_pb2 import Task as TaskProto
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+
+COMPONENT = "prifedsync"
+SECONDS_BETWEEN_HEARTBEATS = 10.0
+ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+ALL_TASKS = tuple(TaskType)  # also those that are refused: a task that nobody takes would block its node
+
+Failed = httpx.HTTPError  # what every call here raises where the other side is gone, or declines
+
+
+@dataclass(frozen=True)
+class Address:
+    """One of Flower's servers: "host:port", and the certificate that vouches for it; None: without TLS."""
+
+    place: str
+    certificate: Path | None = None
+
+    def runtime(self, *interceptors: object) -> RuntimeHttpClient:
+        return RuntimeHttpClient.from_server_address(
+            self.place, self.certificate is None, self._root, [RuntimeVersionHttpInterceptor(COMPONENT), *interceptors]
+        )
+
+    def control(self) -> ControlHttpClient:
+        return ControlHttpClient.from_server_address(
+            self.place, self.certificate is None, self._root, [RuntimeVersionHttpInterceptor(COMPONENT)]
+        )
+
+    @property
+    def _root(self) -> bytes | None:
+        return self.certificate.read_bytes() if self.certificate else None
+
+
+class Task:
+    """One task that was taken. Its token opens nothing but its own run."""
+
+    def __init__(self, address: Address, task: TaskProto, token: str) -> None:
+        self.run = task.run_id
+        self.id = task.task_id
+        self.kind = task.type
+        self.client = address.runtime(RuntimeTokenHttpInterceptor(token))
+
+    def begin(self) -> int:
+        """Say that it is worked on; the number of its node. The bundle that comes with it is left as it is."""
+        return int(self.client.PullTaskInput(PullTaskInputRequest()).context.node_id)
+
+    def end(self, done: bool, details: str = "") -> None:
+        status = SubStatus.COMPLETED if done else SubStatus.FAILED
+        self.client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+
+    def beat(self) -> bool:
+        """Say that it is still worked on; False where the task is over."""
+        try:
+            return bool(self.client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
+        except Failed:
+            return False
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Say so again and again, while something else is done."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(SECONDS_BETWEEN_HEARTBEATS):
+                self.beat()
+
+        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Tasks:
+    """The tasks of one of Flower's servers, which only whoever has its secret may take."""
+
+    def __init__(self, address: Address, secret: bytes, kinds: Sequence[str] = ALL_TASKS) -> None:
+        self._address = address
+        self._kinds = kinds
+        sign = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
+        self._client = address.runtime(sign)
+
+    def take(self) -> Task | None:
+        """The oldest task that waits; None if there is none."""
+        found = self._client.AcquireTask(AcquireTaskRequest(supported_task_types=self._kinds))
+        if not (found.HasField("task") and found.token):
+            return None
+        return Task(self._address, found.task, found.token)
+
+    def close(self) -> None:
+        self._client.close()

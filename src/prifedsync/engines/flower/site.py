@@ -1,0 +1,105 @@
+"""The client's side: questions from a SuperNode to an owner's socket, and the answers back.
+
+Frames are carried as they are, and torch is not imported. The owner's daemon reads what is in a question, and decides.
+Whatever else comes is answered with one constant: Flower sends the text of an exception to the server, and a text made at a
+site may hold what must not leave it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import closing, suppress
+from pathlib import Path
+
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+
+from ...asking.transfer import Deadline, Gone, receive_frame, send
+from . import letters
+from .calls import Task
+
+FOREIGN = "this site runs no code of others"
+UNREACHABLE = "the owner's daemon cannot be reached"
+SECONDS_TO_SEND = 30.0
+MOST_BODY = 2**34
+
+log = logging.getLogger(__name__)
+
+
+def answer(task: Task, owner: Path, wait: float) -> None:
+    """Answer the question of a task. Nothing of what went wrong leaves but that it did."""
+    if task.kind != TaskType.CLIENT_APP:
+        log.warning("a task of kind %s is refused: %s", task.kind, FOREIGN)
+        task.end(False, FOREIGN)
+        return
+    with task.beating():
+        node = Node(node_id=task.begin())
+        question = _received(task, node)
+        _send(task, node, _answered(question, owner, wait))
+    task.end(True)
+
+
+def _answered(question: Message, owner: Path, wait: float) -> Message:
+    try:
+        frame = letters.frame_of(question)
+    except letters.BadLetter as error:
+        log.warning("a message is refused: %s", error)
+        return letters.refusal(FOREIGN, question)
+    try:
+        return Message(letters.content_of(_asked(owner, frame, wait)), reply_to=question)
+    except (Gone, OSError, ValueError) as error:
+        log.warning("the owner did not answer: %s", error)
+        return letters.refusal(UNREACHABLE, question)
+
+
+def _asked(owner: Path, frame: bytes, wait: float) -> bytes:
+    """The owner's answer to a frame, as it is."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(SECONDS_TO_SEND)
+        sock.connect(str(owner))
+        with suppress(Gone):  # an owner that declines early does not read the rest; what it said can still be read
+            send(sock, frame, Deadline(SECONDS_TO_SEND))
+        return b"".join(receive_frame(sock, Deadline(wait), lambda _: MOST_BODY))
+
+
+def _received(task: Task, node: Node) -> Message:
+    """The message of a task, with all its pieces."""
+    found = task.client.PullMessages(PullAppMessagesRequest())
+    (tree,) = found.message_object_trees
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(task.client.PullObject, node, task.run),
+        make_confirm_message_received_fn_protobuf(task.client.ConfirmMessageReceived, node, task.run),
+        return_type=Message,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own executor does: it does not travel
+    return message
+
+
+def _send(task: Task, node: Node, reply: Message) -> None:
+    """A message and all its pieces."""
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    with no_object_id_recompute():
+        announced = task.client.PushMessages(
+            PushAppMessagesRequest(
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+            )
+        )
+        push_objects(
+            get_all_nested_objects(reply),
+            make_push_object_fn_protobuf(task.client.PushObject, node, task.run, announced.session_id),
+            object_ids_to_push=set(announced.objects_to_push),
+        )
