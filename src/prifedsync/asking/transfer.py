@@ -58,6 +58,15 @@ def receive_frame(sock: socket.socket, deadline: Deadline, most: Callable[[bytes
     return header, receive(sock, lengths.body, deadline)
 
 
+def receive_raw(sock: socket.socket, deadline: Deadline, most: int) -> bytes:
+    """A whole frame as it is, for whoever carries it on. Its body may have at most so many bytes."""
+    prefix = receive(sock, PREFIX.size, deadline)
+    lengths = read_prefix(prefix)
+    if lengths.body > most:
+        raise BadFrame("the body is too long")
+    return prefix + receive(sock, lengths.header + lengths.body, deadline)
+
+
 def send(sock: socket.socket, frame: bytes, deadline: Deadline) -> None:
     """The whole frame."""
     left = memoryview(frame)

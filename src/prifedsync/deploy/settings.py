@@ -30,7 +30,9 @@ class WaitingConfig:
 
     begin: float = field(600.0, "seconds until a run begins without the clients that have not come", 0)
     round: float = field(3600.0, "seconds for a round: whoever has not answered then is left out of it", 0, ends="(]")
-    question: float = field(60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, ends="(]")
+    question: float = field(
+        60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, ends="(]"
+    )
     offline: float = field(90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0)
 
 
@@ -80,7 +82,7 @@ class SiteSettings:
     client: str = field("", "this client's name in the roster")
     server: str = field("", 'where the SuperLink is: "host:port"')
     insecure: bool = field(False, "no TLS and no keys: for trying out on one machine")
-    socket: str = field("../door/owner.sock", "the socket of the owner's daemon; a relative path starts at this file's folder")
+    socket: str = field("../door/owner.sock", "socket of the owner's daemon; a relative path starts at this file's folder")
     port: int = field(0, "port on 127.0.0.1 that the SuperNode offers its tasks on; 0: one that is free", 0, 65535)
     wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, ends="(]")
     folder: Path = Path()
@@ -135,4 +137,3 @@ def _check_insecure(insecure: bool, field: str, host: str) -> None:
     if insecure and host not in LOOPBACK:
         rule = f"cannot be combined with {field} = {host}: whoever is on the network could read and change everything"
         raise BadValue("insecure", "true", rule, "use it on 127.0.0.1 only, or set insecure = false")
-

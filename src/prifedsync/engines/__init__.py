@@ -1,4 +1,4 @@
-"""How clients are executed. Engines are imported when they are asked for: what carries an owner's answers needs no torch."""
+"""How clients are executed. Engines are imported when they are asked for: who carries an owner's answers needs no torch."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
+    PullTaskInputResponse,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
 )
@@ -27,6 +28,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
 COMPONENT = "prifedsync"
@@ -44,7 +46,7 @@ class Address:
     place: str
     certificate: Path | None = None
 
-    def runtime(self, *interceptors: object) -> RuntimeHttpClient:
+    def runtime(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
             self.place, self.certificate is None, self._root, [RuntimeVersionHttpInterceptor(COMPONENT), *interceptors]
         )
@@ -68,13 +70,20 @@ class Task:
         self.kind = task.type
         self.client = address.runtime(RuntimeTokenHttpInterceptor(token))
 
-    def begin(self) -> int:
-        """Say that it is worked on; the number of its node. The bundle that comes with it is left as it is."""
-        return int(self.client.PullTaskInput(PullTaskInputRequest()).context.node_id)
+    def begin(self) -> PullTaskInputResponse:
+        """Say that it is worked on; what there is to know of its run. The bundle that comes with it is left as it is."""
+        return self.client.PullTaskInput(PullTaskInputRequest())
 
     def end(self, done: bool, details: str = "") -> None:
         status = SubStatus.COMPLETED if done else SubStatus.FAILED
         self.client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+
+    def refuse(self, reason: str) -> None:
+        """End it without looking at it."""
+        try:
+            self.end(False, reason)
+        finally:
+            self.close()
 
     def beat(self) -> bool:
         """Say that it is still worked on; False where the task is over."""

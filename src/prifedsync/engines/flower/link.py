@@ -1,44 +1,237 @@
 """The server's side of a SuperLink: nodes are registered, a run is submitted, and its task is taken by this process.
 
-The bundle of the run holds no code that anybody runs: it is there because Flower asks for one.
+The bundle of the run holds no code that anybody runs. It is there because Flower asks for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
+import httpx
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_public_key,
+    load_ssh_public_key,
+)
+from flwr.app import Message
 from flwr.cli.build import build_fab_from_files
-from flwr.common.serde import fab_to_proto
+from flwr.common.serde import fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-import hashlib
-import time
-from .calls import Address, Task, Tasks
+from .calls import COMPONENT, Address, Failed, Task, Tasks
 
+UNREGISTERED = "unregistered"
+PAUSE = 0.2  # seconds between two looks for our task
+FOREIGN = "this server runs no code of others"
 BUNDLE = {
-    "pyproject.toml": b"""
-[build-system]
+    "pyproject.toml": b"""[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
+
 [project]
 name = "prifedsync-run"
 version = "1.0.0"
-description = "A run of PriFedSync. Both sides run what they have installed, and nothing of this bundle."
+description = "A run of PriFedSync: both sides run what is installed there, and nothing of this bundle"
 license = "Apache-2.0"
 dependencies = []
+
 [tool.hatch.build.targets.wheel]
 packages = ["."]
+
 [tool.flwr.app]
 publisher = "prifedsync"
+
 [tool.flwr.app.components]
 serverapp = "nothing:app"
 clientapp = "nothing:app"
 """,
-    "nothing.py": b'"""Nothing is run from here: see docs/deploy.md of PriFedSync."""\n\napp = None\n',
+    "nothing.py": b'"""Nothing is run from here: docs/deploy.md of PriFedSync says why."""\n\napp = None\n',
 }
+
+log = logging.getLogger(__name__)
+
+
+class Closed(Exception):
+    """The link was closed while something waited for it."""
+
+
+class Link:
+    """One run at one SuperLink. Where that was restarted, the run is submitted again: clients answer what they stored."""
+
+    def __init__(
+        self, address: Address, secret: bytes, roster: Callable[[], Mapping[str, bytes]], keys: bool = True
+    ) -> None:
+        """roster  the clients' names, and the public keys of their SuperNodes as OpenSSH writes them
+        keys    False: there is no TLS, and SuperNodes have no keys
+        """
+        self._address = address
+        self._secret = secret
+        self._roster = roster
+        self._keys = keys
+        self._task: Task | None = None
+        self._grid: HttpGrid | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self.submitted = 0  # how often the run was submitted
+
+    # ------------------------------------------------------------------ a run at the SuperLink
+
+    def renew(self, seen: int) -> None:
+        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink."""
+        with self._lock:
+            if self.submitted != seen:
+                return
+            self._drop()
+            while True:
+                self._check_open()
+                try:
+                    self.enlist()
+                    self._submit()
+                    break
+                except Failed as error:
+                    log.info("the SuperLink is not there yet: %s", error)
+                    self._closed.wait(PAUSE)
+            self.submitted += 1
+
+    def enlist(self) -> None:
+        """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
+        if not self._keys:
+            return
+        wanted = {_der(key): name for name, key in self._roster().items()}
+        control = self._address.control()
+        try:
+            for node in control.ListNodes(ListNodesRequest()).nodes_info:
+                if node.status == UNREGISTERED:
+                    continue
+                if _der(node.public_key) in wanted:
+                    del wanted[_der(node.public_key)]
+                else:
+                    control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+                    log.warning("a SuperNode that is not in the roster was unregistered: %s", node.name or node.node_id)
+            for key, name in wanted.items():
+                control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+        finally:
+            control.close()
+
+    def _submit(self) -> None:
+        bundle, _ = build_fab_from_files(BUNDLE)
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+        control = self._address.control()
+        try:
+            run = control.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
+        finally:
+            control.close()
+        self._take(run)
+
+    def _take(self, run: int) -> None:
+        """Our own task. Whatever else waits there is refused: this server runs what is installed."""
+        tasks = Tasks(self._address, self._secret)
+        try:
+            while True:
+                self._check_open()
+                task = tasks.take()
+                if task is None:
+                    self._closed.wait(PAUSE)
+                elif task.run == run and task.kind == TaskType.SERVER_APP:
+                    break
+                else:
+                    log.warning("a task of run %s is refused: %s", task.run, FOREIGN)
+                    task.refuse(FOREIGN)
+        finally:
+            tasks.close()
+        given = task.begin()
+        TaskIdentity.run_id = task.run  # Flower's messages take who sends them from here
+        TaskIdentity.task_id = task.id
+        TaskIdentity.node_id = given.context.node_id
+        self._task = task
+        self._grid = _Grid(task)
+        self._grid.set_run(run_from_proto(given.run))
+
+    def beat(self) -> bool:
+        """Say that the run goes on; False where the SuperLink does not know it any more."""
+        task = self._task
+        return task is not None and task.beat()
+
+    # ------------------------------------------------------------------ messages
+
+    @property
+    def roster(self) -> Mapping[str, bytes]:
+        """The clients that have a key here, as it is now."""
+        return self._roster()
+
+    def online(self) -> dict[str, int]:
+        """The SuperNodes that are there, by client; without keys, by their own number."""
+        nodes = self._there().get_nodes()
+        if not self._keys:
+            return {str(node.node_id): node.node_id for node in nodes}
+        names = {_der(key): name for name, key in self._roster().items()}
+        known = ((names.get(_der(node.public_key)), node.node_id) for node in nodes)
+        return {name: node for name, node in known if name is not None}
+
+    def push(self, message: Message) -> str:
+        """Send a message; its number, by which its answer is known."""
+        (sent,) = self._there().push_messages([message])
+        if not sent:
+            raise httpx.RequestError("the SuperLink did not take the message")
+        return str(sent)
+
+    def pull(self, sent: Sequence[str]) -> Iterable[Message]:
+        """The answers that have come to these messages."""
+        return self._there().pull_messages(list(sent))
+
+    def _there(self) -> HttpGrid:
+        grid = self._grid
+        if grid is None:
+            raise httpx.ConnectError("there is no run at the SuperLink")
+        return grid
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, done: bool) -> None:
+        """The run is over at the SuperLink too."""
+        self._closed.set()
+        task = self._task
+        if task is not None:
+            with suppress(Failed):  # it may be gone, and has nothing that is needed
+                task.end(done)
+        self._drop()
+
+    def _drop(self) -> None:
+        task = self._task
+        self._task = None
+        self._grid = None
+        if task is not None:
+            task.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed
+
+
+class _Grid(HttpGrid):
+    """Flower's side of messages, with calls that fail instead of ending the process."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(token=COMPONENT)
+        self._client = task.client
+
+
+def _der(key: bytes) -> bytes:
+    """A public key as one text, whichever way it is written."""
+    load = load_pem_public_key if key.startswith(b"-----") else load_ssh_public_key
+    return load(key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _pem(key: bytes) -> bytes:
+    """A public key as the SuperLink takes it."""
+    return load_der_public_key(key).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

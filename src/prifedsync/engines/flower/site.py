@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -26,14 +27,16 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
 )
 from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
 
-from ...asking.transfer import Deadline, Gone, receive_frame, send
+from ...asking.transfer import Deadline, Gone, receive_raw, send
 from . import letters
-from .calls import Task
+from .calls import Address, Failed, Task, Tasks
 
 FOREIGN = "this site runs no code of others"
 UNREACHABLE = "the owner's daemon cannot be reached"
 SECONDS_TO_SEND = 30.0
 MOST_BODY = 2**34
+POLL = 0.1  # seconds between two looks for a task
+AWAY = 1.0  # and while the SuperNode is not there
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ def answer(task: Task, owner: Path, wait: float) -> None:
         task.end(False, FOREIGN)
         return
     with task.beating():
-        node = Node(node_id=task.begin())
+        node = Node(node_id=task.begin().context.node_id)
         question = _received(task, node)
         _send(task, node, _answered(question, owner, wait))
     task.end(True)
@@ -71,7 +74,7 @@ def _asked(owner: Path, frame: bytes, wait: float) -> bytes:
         sock.connect(str(owner))
         with suppress(Gone):  # an owner that declines early does not read the rest; what it said can still be read
             send(sock, frame, Deadline(SECONDS_TO_SEND))
-        return b"".join(receive_frame(sock, Deadline(wait), lambda _: MOST_BODY))
+        return receive_raw(sock, Deadline(wait), MOST_BODY)
 
 
 def _received(task: Task, node: Node) -> Message:
@@ -103,3 +106,24 @@ def _send(task: Task, node: Node, reply: Message) -> None:
             make_push_object_fn_protobuf(task.client.PushObject, node, task.run, announced.session_id),
             object_ids_to_push=set(announced.objects_to_push),
         )
+
+
+def carry(address: Address, secret: bytes, owner: Path, wait: float, over: threading.Event) -> None:
+    """Take the tasks of a SuperNode, one after another, until it is `over`. A SuperNode that is away is waited for."""
+    tasks = Tasks(address, secret)
+    with closing(tasks):
+        while not over.is_set():
+            try:
+                task = tasks.take()
+            except Failed:
+                over.wait(AWAY)
+                continue
+            if task is None:
+                over.wait(POLL)
+                continue
+            try:
+                answer(task, owner, wait)
+            except Exception:  # whatever it was, the next question may be a good one; nothing of it leaves
+                log.exception("a question could not be answered")
+            finally:
+                task.close()

@@ -1,0 +1,137 @@
+"""A project rehearsed on this machine: every party in processes of its own on 127.0.0.1, with the project's own keys.
+
+It works on a copy. Ledgers begin anew there, so nothing of a real budget is spent. What the owners' daemons answer has the
+noise that it will have.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import to_toml
+from ..events import Watch, Working
+from ..files import write_file
+from ..owner.ledger import Ledger
+from ..owner.ledger.pages import kept_for
+from ..owner.policy import Policy
+from ..owner.policy import read as read_policy
+from ..record import RunRecord
+from ..values import BadValue
+from .places import ClientPlaces, ProjectPlaces
+from .processes import Ended, Process, free_port, own
+from .serving import serve
+from .settings import placed, server_settings, site_settings
+
+BEGIN = 120.0  # seconds for all clients to come
+QUESTION = 15.0  # seconds until a question is sent again
+SECONDS_TO_START = 120.0  # of an owner's daemon, which loads its records first
+LEFT_OUT = shutil.ignore_patterns("run", "flower", "ledger.db*", "*.log", "*.log.*", "status.json", "run.json", "*.sock")
+
+
+@contextmanager
+def rehearsed(project: Path, reply: float = 1.0) -> Iterator[ProjectPlaces]:
+    """A copy of the project on 127.0.0.1 with new ledgers, in a folder that is removed; nothing runs yet.
+
+    reply: seconds after which owners' replies leave.
+    """
+    source = ProjectPlaces(project)
+    if not source.server.settings.is_file():
+        raise BadValue("project", project, "is not a project", "`prifedsync deploy init DIR` makes one")
+    with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
+        copy = ProjectPlaces(Path(folder))
+        shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)
+        shutil.copytree(source.clients, copy.clients, ignore=LEFT_OUT)
+        port = free_port()
+        _move_server(copy, port)
+        for place in clients_of(copy):
+            _move_client(place, port, reply)
+        yield copy
+
+
+def clients_of(project: ProjectPlaces) -> list[ClientPlaces]:
+    """The folders of all clients of a project."""
+    return [ClientPlaces(path) for path in sorted(project.clients.iterdir()) if path.is_dir()]
+
+
+def _move_server(project: ProjectPlaces, port: int) -> None:
+    settings = server_settings(project.server.folder)
+    listen = replace(settings.listen, host="127.0.0.1", port=port)
+    waiting = replace(settings.waiting, begin=BEGIN, question=QUESTION)
+    write_file(project.server.settings, to_toml(replace(settings, listen=listen, waiting=waiting)).encode())
+
+
+def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
+    site = replace(site_settings(places.site), server=placed("127.0.0.1", port), port=0)
+    write_file(places.site / "site.toml", to_toml(site).encode())
+    policy = read_policy(places.policy)
+    replies = replace(policy.replies, seconds=min(reply, policy.replies.seconds))
+    changed = replace(policy, users=(), files=replace(policy.files, anchor=""), replies=replies)
+    write_file(places.policy, to_toml(changed).encode(), private=True)
+    if not (policy.folder / policy.data.path).exists():
+        remedy = "put them there, or made-up ones of the same form"
+        raise BadValue("data.path", policy.folder / policy.data.path, "has no records to rehearse with", remedy)
+    places.door.mkdir(mode=0o750, exist_ok=True)
+    Ledger.create(changed.path("ledger"), **kept_for(changed), anchor=None)
+
+
+class Clients:
+    """The processes of all clients: an owner's daemon and a network side each. A context manager that ends them."""
+
+    def __init__(self, project: ProjectPlaces) -> None:
+        self.places = {place.folder.name: place for place in clients_of(project)}
+        self.owners: dict[str, Process] = {}
+        self.sites: dict[str, Process] = {}
+
+    def __enter__(self) -> Clients:
+        for name in self.places:
+            self.start_owner(name)
+            self.start_site(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as ending:
+            for process in (*self.sites.values(), *self.owners.values()):
+                ending.callback(process.end)
+
+    def start_owner(self, name: str) -> None:
+        """Start an owner's daemon, for instance again."""
+        place = self.places[name]
+        self.owners[name] = Process(own("owner", "serve", str(place.policy), "--quiet"), place.folder / "owner-daemon.log")
+
+    def start_site(self, name: str) -> None:
+        """Start a network side."""
+        place = self.places[name]
+        self.sites[name] = Process(own("deploy", "join", str(place.site)), place.folder / "site.log")
+
+    def wait_for_owners(self, seconds: float = SECONDS_TO_START) -> None:
+        """Wait until all daemons listen."""
+        end = time.monotonic() + seconds
+        for name, place in self.places.items():
+            socket = _policy(place).path("socket")
+            while not socket.exists():
+                if not self.owners[name].runs or time.monotonic() > end:
+                    raise Ended(self.owners[name], f"of client {name} does not listen")
+                time.sleep(0.1)
+
+
+def _policy(place: ClientPlaces) -> Policy:
+    return read_policy(place.policy)
+
+
+def rehearse(project: Path, out: Path, watch: Watch = lambda event: None, reply: float = 1.0) -> RunRecord:
+    """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
+    if out.exists():
+        raise BadValue("out", out, "exists", "name a new folder")
+    with rehearsed(project, reply) as copy:
+        watch(Working("starting the clients", 0, 1))
+        with Clients(copy) as clients:
+            clients.wait_for_owners()
+            record = serve(copy.server.folder, watch)
+        shutil.copytree(copy.server.run, out)
+    return record

@@ -1,0 +1,216 @@
+"""The server of a run on real machines: Algorithm 1 with its clients behind owners' daemons, reached over Flower.
+
+All that it needs to go on lies in its folder. Where it or the SuperLink was killed, it is started again: the run is
+submitted anew, rounds go on from the last checkpoint, and owners answer what they have answered with the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from torch import Tensor
+
+from ..asking import document as documents
+from ..asking.document import RunDocument
+from ..config import Config
+from ..config import load as load_config
+from ..data import Description
+from ..data.preprocessing import Preprocessing
+from ..engines.owners import Asked, Owners
+from ..events import Note, Watch, Working
+from ..files import PREPROCESSING, RECORD, claimed, write_file
+from ..limits import RECORD as RECORD_UNIT
+from ..limits import Unit
+from ..local.sums import Sums
+from ..record import RunRecord
+from ..run.checkpoint import MANIFEST
+from ..run.loop import rounds_of
+from ..run.prepare import Prepared, prepare
+from ..run.recording import guarantees_of, record_of, write_models
+from ..run.training import _write_config
+from ..sync import Helpers, Summed, Uploads
+from ..values import NOT_GIVEN, BadValue
+from .board import Board
+from .places import ServerPlaces
+from .settings import ServerSettings, server_settings
+from .superlink import SuperLink
+
+if TYPE_CHECKING:
+    from ..engines.flower.exchange import Exchange
+    from ..engines.flower.link import Link
+
+RUN_BYTES = 16
+WAITING = 0.5  # seconds between two looks for clients
+
+
+def serve(folder: Path, watch: Watch = lambda event: None) -> RunRecord:
+    """The whole run, from wherever it is; its record. A run that is finished has its record at once."""
+    settings = server_settings(folder)
+    places = ServerPlaces(settings.folder)
+    with claimed(places.run, new=False) as run:
+        if (run / RECORD).is_file():
+            return RunRecord.read(run / RECORD)
+        return _served(settings, places, watch)
+
+
+def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> RunRecord:
+    from ..engines.flower.exchange import Exchange, Patience, Through
+
+    rules = Preprocessing.read(places.preprocessing)
+    config = _config(places)
+    description = described(config, rules)
+    prepared = prepare(config, description, watch=watch)
+    started = Started.again(places.begun)
+    document = document_of(prepared, description, started.run)
+    waiting = settings.waiting
+    patience = Patience(waiting.round, waiting.question, waiting.offline)
+    with ExitStack() as ending:
+        board = ending.enter_context(Board(places.status, document, waiting.question))
+        ending.enter_context(SuperLink(settings, places))
+        exchange = ending.enter_context(Exchange(_link(settings, places)))
+        ending.enter_context(_stopped_by_signals(exchange.stop))
+        board.there = exchange
+        _wait_for_clients(exchange, document.names, waiting.begin, watch)
+        connections = {name: Through(exchange, name, patience) for name in document.names}
+        owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
+        return _trained(prepared, places, settings, started, owners, watch)
+
+
+def _trained(
+    prepared: Prepared, places: ServerPlaces, settings: ServerSettings, started: Started, owners: Owners, watch: Watch
+) -> RunRecord:
+    _write_config(places.run, prepared.config)
+    write_file(places.run / PREPROCESSING, places.preprocessing.read_bytes())
+    if not (places.run / "checkpoint" / MANIFEST).is_file():
+        owners.enrol()  # before the first checkpoint, which keeps the session of masks
+    run = rounds_of(prepared, places.run, watch, engine=owners)
+    record = record_of(prepared, run, guarantees_of(prepared), {}, (), watch)
+    write_models(places.run / "models", prepared, run)
+    write_file(places.run / RECORD, record.text().encode())
+    return record
+
+
+class Noting(Owners):
+    """Owners whose answers are shown on a board."""
+
+    def __init__(
+        self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *, board: Board
+    ) -> None:
+        super().__init__(document, connections, start, sums)
+        self._board = board
+
+    def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
+        self._board.round_begins(round, helpers.names)
+        uploads = super().train(round, helpers)
+        self._board.round_ends(uploads.answers, self.scores)
+        return uploads
+
+
+def described(config: Config, rules: Preprocessing) -> Description:
+    """What is public about the clients of a run: sizes of the config, shape and task of the rules."""
+    missing = [name for name, own in config.clients.items() if own.records is None]
+    if missing or not config.clients:
+        field = f"clients.{missing[0]}.records" if missing else "[clients]"
+        raise BadValue(field, NOT_GIVEN, "must be set: the server holds no records to count", "give each client's number")
+    sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
+    unit: Unit = "person" if config.data.person else RECORD_UNIT
+    return Description(sizes, rules.shape, rules.label.task, config.data.person_clients, unit=unit)
+
+
+def document_of(prepared: Prepared, description: Description, run: str) -> RunDocument:
+    """The public document of the run, which owners are given."""
+    return documents.of(
+        prepared.config,
+        description,
+        prepared.jobs,
+        prepared.rule,
+        run=run,
+        arithmetic=prepared.net.arithmetic,
+        metrics=[metric.name for metric in prepared.metrics],
+        sums=prepared.sums,
+    )
+
+
+@dataclass(frozen=True)
+class Started:
+    """The name of a run, which all questions carry, and how often its server was started."""
+
+    run: str  # 32 hexadecimal digits
+    times: int
+
+    @staticmethod
+    def again(path: Path) -> Started:
+        """One more start, written down before anything is asked."""
+        if path.is_file():
+            found = json.loads(path.read_bytes())
+            started = Started(found["run"], found["times"] + 1)
+        else:
+            started = Started(os.urandom(RUN_BYTES).hex(), 1)
+        write_file(path, json.dumps(vars(started)).encode())
+        return started
+
+
+def _config(places: ServerPlaces) -> Config:
+    """The config of the run. Every round is saved, so that a server that is started again asks what it asked before."""
+    return load_config(places.config).changed(compare=[], **{"performance.checkpoint_seconds": 0.0})
+
+
+def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
+    from ..engines.flower.calls import Address
+    from ..engines.flower.link import Link
+
+    authority = None if settings.insecure else places.authority
+    return Link(
+        Address(settings.place, authority),
+        places.secret.read_bytes(),
+        lambda: roster(places.nodes),
+        keys=not settings.insecure,
+    )
+
+
+def roster(folder: Path) -> dict[str, bytes]:
+    """The clients' names, and the public keys of their SuperNodes, as they are now."""
+    return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
+
+
+def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, watch: Watch) -> None:
+    """Wait until all are there, or the time is over: whoever comes later joins later."""
+    end = time.monotonic() + seconds
+    while True:
+        there = exchange.online & set(names)
+        watch(Working("waiting for clients", len(there), len(names)))
+        if len(there) == len(names):
+            return
+        if time.monotonic() >= end:
+            break
+        time.sleep(WAITING)
+    missing = [name for name in names if name not in there]
+    if not there:
+        raise BadValue("waiting.begin", seconds, "seconds are over, and no client has come", "start the clients first")
+    watch(Note(f"begun without {', '.join(missing)}", warning=True))
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM, and a second Ctrl-C, end the run at once: what was saved is enough to go on."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop()  # whoever waits for an answer waits no longer
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

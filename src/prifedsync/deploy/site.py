@@ -1,0 +1,86 @@
+"""The network side of one client: a SuperNode, and what carries its questions to the owner's socket.
+
+Flower's SuperNode is told not to execute anything (`--isolation process`). Its tasks wait until somebody takes them who has
+its secret, and that is this process. So what a server sends is never unpacked, imported or run here.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from .places import SitePlaces
+from .processes import FLOWER, Process, free_port, program
+from .settings import SiteSettings, placed, site_settings
+
+AGAIN = 5.0  # seconds until a SuperNode that ended is started again: for a minute the SuperLink may refuse it
+
+log = logging.getLogger(__name__)
+
+
+def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: None) -> int:
+    """Carry questions until a signal comes, and return it."""
+    from ..engines.flower.calls import Address
+    from ..engines.flower.site import carry
+
+    settings = site_settings(folder)
+    places = SitePlaces(settings.folder)
+    port = settings.port or free_port()
+    secret = places.secret.read_bytes()
+    over = threading.Event()
+    ended_by: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended_by.append(number)
+        over.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    carrier = threading.Thread(
+        target=carry,
+        args=(Address(placed("127.0.0.1", port)), secret, settings.owner, settings.wait, over),
+        name="carry",
+        daemon=True,
+    )
+    carrier.start()
+    ready(settings)
+    _keep_running(lambda: Process(_command(settings, places, port), places.flower / "supernode.log", _home(places)), over)
+    return ended_by[0]
+
+
+def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
+    """Start a SuperNode again whenever it ends."""
+    while not over.is_set():
+        process = start()
+        try:
+            while process.runs and not over.wait(1.0):
+                continue
+        finally:
+            process.end()
+        if not over.is_set():
+            log.warning("the SuperNode ended with status %s and is started again", process.status)
+            over.wait(AGAIN)
+
+
+def _home(places: SitePlaces) -> dict[str, str]:
+    return {**FLOWER, "FLWR_HOME": str(places.flower)}
+
+
+def _command(settings: SiteSettings, places: SitePlaces, port: int) -> list[str]:
+    """How the SuperNode is started."""
+    command = [program("flower-supernode"), "--superlink", settings.server]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(places.secret)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    if settings.insecure:
+        return [*command, "--insecure"]
+    return [
+        *command,
+        "--root-certificates",
+        str(places.authority),
+        "--auth-supernode-private-key",
+        str(places.key),
+    ]
