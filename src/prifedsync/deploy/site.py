@@ -25,12 +25,13 @@ log = logging.getLogger(__name__)
 def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: None) -> int:
     """Carry questions until a signal comes, and return it."""
     from ..engines.flower.calls import Address
-    from ..engines.flower.site import carry
+    from ..engines.flower.site import Door, carry
 
     settings = site_settings(folder)
     places = SitePlaces(settings.folder)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
+    door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None)
     over = threading.Event()
     ended_by: list[int] = []
 
@@ -42,7 +43,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
         signal.signal(number, end)
     carrier = threading.Thread(
         target=carry,
-        args=(Address(placed("127.0.0.1", port)), secret, settings.owner, settings.wait, over),
+        args=(Address(placed("127.0.0.1", port)), secret, door, over),
         name="carry",
         daemon=True,
     )

@@ -28,15 +28,28 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
 COMPONENT = "prifedsync"
 SECONDS_BETWEEN_HEARTBEATS = 10.0
+SECONDS = 300.0  # of one call
+SECONDS_TO_CONNECT = 10.0
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 ALL_TASKS = tuple(TaskType)  # also those that are refused: a task that nobody takes would block its node
 
 Failed = httpx.HTTPError  # what every call here raises where the other side is gone, or declines
+
+
+class Patience:
+    """Lets a call take long: a model of hundreds of megabytes keeps a SuperLink busy."""
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.extensions["timeout"] = httpx.Timeout(SECONDS, connect=SECONDS_TO_CONNECT).as_dict()
+        return call_next(context)
+
+
+ALWAYS: tuple[ProtobufClientInterceptor, ...] = (RuntimeVersionHttpInterceptor(COMPONENT), Patience())
 
 
 @dataclass(frozen=True)
@@ -48,13 +61,11 @@ class Address:
 
     def runtime(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
-            self.place, self.certificate is None, self._root, [RuntimeVersionHttpInterceptor(COMPONENT), *interceptors]
+            self.place, self.certificate is None, self._root, [*ALWAYS, *interceptors]
         )
 
     def control(self) -> ControlHttpClient:
-        return ControlHttpClient.from_server_address(
-            self.place, self.certificate is None, self._root, [RuntimeVersionHttpInterceptor(COMPONENT)]
-        )
+        return ControlHttpClient.from_server_address(self.place, self.certificate is None, self._root, ALWAYS)
 
     @property
     def _root(self) -> bytes | None:

@@ -28,6 +28,7 @@ LOOK = 1.0  # seconds between two looks at who is there
 BEAT = 10.0  # seconds between two signs of life to the SuperLink
 PAUSE = 1.0  # seconds until a question is sent again that a site could not have answered
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
+SECONDS_FOR_A_NAME = 60.0
 MOST_SAID = 200  # characters of an error
 BUSY = Declined(Refusal.BUSY)
 NOT_THERE = "its SuperNode is not there"
@@ -72,6 +73,8 @@ class Exchange:
         self._some = threading.Event()  # there are questions under way
         self._over = threading.Event()
         self._there: dict[str, int] = {}  # clients whose SuperNodes are there
+        self._names: dict[int, str] = {}  # clients by their SuperNodes, where there are no keys to know them by
+        self._who: dict[str, int] = {}  # questions for names
         self._gone: set[str] = set()  # clients that were waited for in vain
         self.waited_for: dict[str, UnderWay] = {}
         self._threads = [
@@ -174,13 +177,14 @@ class Exchange:
 
     def _look_for_answers(self) -> None:
         while not self._over.is_set():
-            if not self._tries:
+            wanted = (*self._tries, *self._who)
+            if not wanted:
                 self._some.wait(LOOK)
                 self._some.clear()
                 continue
             seen = self._link.submitted
             try:
-                for message in self._link.pull(tuple(self._tries)):
+                for message in self._link.pull(wanted):
                     self._came(message)
             except Failed:
                 self._renew(seen)
@@ -188,7 +192,10 @@ class Exchange:
 
     def _came(self, message: Message) -> None:
         """Give an answer to whoever waits for it."""
-        one = self._tries.get(message.metadata.reply_to_message_id)
+        to = message.metadata.reply_to_message_id
+        if to in self._who:
+            self._called(self._who.pop(to), message)
+        one = self._tries.get(to)
         if one is None:
             return
         if message.has_error():
@@ -217,13 +224,27 @@ class Exchange:
                 self._renew(seen)
 
     def _notice(self) -> None:
-        self._there = self._link.online()
+        nodes = self._link.online()
+        if self._link.keys:
+            self._there = nodes
+            return
+        for node in nodes.values():
+            if node not in self._names and node not in self._who.values():
+                self._who[self._link.push(Message(letters.asks_who(), node, letters.WHO, ttl=SECONDS_FOR_A_NAME))] = node
+        self._some.set()
+        self._there = {self._names[node]: node for node in nodes.values() if node in self._names}
+
+    def _called(self, node: int, message: Message) -> None:
+        """Note a client's name. Where a site does not tell it, it is asked again."""
+        with suppress(letters.BadLetter):
+            self._names[node] = letters.name_of(message)
 
     def _renew(self, seen: int) -> None:
         """Submit the run again. What was sent before is lost, and whoever waits for an answer sends its question again."""
         with suppress(Closed):
             self._link.renew(seen)
             self._there = {}
+        self._who.clear()
         for one in list(self._tries.values()):
             one.wrong = LINK_LOST
             one.came.set()

@@ -6,13 +6,14 @@ digest, so a body that many clients are sent goes to the SuperLink once.
 
 from __future__ import annotations
 
-from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from ...asking.frames import PREFIX, read_prefix
 
 TYPE = "query.prifedsync"  # of a message that carries a frame
 WHO = "query.prifedsync-who"  # of one that asks for a client's name, where there are no keys to know it by
 RECORD = "prifedsync"
+CLIENT = "client"
 HEADER = "header"
 BODY = "body"
 KIND = "prifedsync.frame"  # of the arrays: their bytes are a part of a frame
@@ -45,6 +46,25 @@ def frame_of(message: Message) -> bytes:
     if any(array.stype != KIND for array in record.values()):
         raise BadLetter("the message carries other arrays")
     return b"".join(record[name].data for name in (HEADER, BODY) if name in record)
+
+
+def asks_who() -> RecordDict:
+    """A question for the client's name."""
+    return RecordDict({RECORD: ConfigRecord({})})
+
+
+def says_who(client: str) -> RecordDict:
+    """Its answer."""
+    return RecordDict({RECORD: ConfigRecord({CLIENT: client})})
+
+
+def name_of(message: Message) -> str:
+    """The client's name in such an answer."""
+    record = message.content.get(RECORD) if message.has_content() else None
+    name = record.get(CLIENT) if isinstance(record, ConfigRecord) else None
+    if not isinstance(name, str):
+        raise BadLetter("the message has no name")
+    return name
 
 
 def refusal(reason: str, question: Message) -> Message:

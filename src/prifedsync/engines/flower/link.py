@@ -77,7 +77,7 @@ class Link:
         self._address = address
         self._secret = secret
         self._roster = roster
-        self._keys = keys
+        self.keys = keys
         self._task: Task | None = None
         self._grid: HttpGrid | None = None
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class Link:
 
     def enlist(self) -> None:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
-        if not self._keys:
+        if not self.keys:
             return
         wanted = {_der(key): name for name, key in self._roster().items()}
         control = self._address.control()
@@ -172,7 +172,7 @@ class Link:
     def online(self) -> dict[str, int]:
         """The SuperNodes that are there, by client; without keys, by their own number."""
         nodes = self._there().get_nodes()
-        if not self._keys:
+        if not self.keys:
             return {str(node.node_id): node.node_id for node in nodes}
         names = {_der(key): name for name, key in self._roster().items()}
         known = ((names.get(_der(node.public_key)), node.node_id) for node in nodes)

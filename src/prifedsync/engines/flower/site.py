@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Message
@@ -41,7 +42,16 @@ AWAY = 1.0  # and while the SuperNode is not there
 log = logging.getLogger(__name__)
 
 
-def answer(task: Task, owner: Path, wait: float) -> None:
+@dataclass(frozen=True)
+class Door:
+    """Where questions go."""
+
+    owner: Path  # the socket of the owner's daemon
+    wait: float  # seconds that an answer may take
+    name: str | None = None  # told to whoever asks; None where a key says who this is
+
+
+def answer(task: Task, door: Door) -> None:
     """Answer the question of a task. Nothing of what went wrong leaves but that it did."""
     if task.kind != TaskType.CLIENT_APP:
         log.warning("a task of kind %s is refused: %s", task.kind, FOREIGN)
@@ -50,31 +60,33 @@ def answer(task: Task, owner: Path, wait: float) -> None:
     with task.beating():
         node = Node(node_id=task.begin().context.node_id)
         question = _received(task, node)
-        _send(task, node, _answered(question, owner, wait))
+        _send(task, node, _answered(question, door))
     task.end(True)
 
 
-def _answered(question: Message, owner: Path, wait: float) -> Message:
+def _answered(question: Message, door: Door) -> Message:
+    if door.name is not None and question.metadata.message_type == letters.WHO:
+        return Message(letters.says_who(door.name), reply_to=question)
     try:
         frame = letters.frame_of(question)
     except letters.BadLetter as error:
         log.warning("a message is refused: %s", error)
         return letters.refusal(FOREIGN, question)
     try:
-        return Message(letters.content_of(_asked(owner, frame, wait)), reply_to=question)
+        return Message(letters.content_of(_asked(door, frame)), reply_to=question)
     except (Gone, OSError, ValueError) as error:
         log.warning("the owner did not answer: %s", error)
         return letters.refusal(UNREACHABLE, question)
 
 
-def _asked(owner: Path, frame: bytes, wait: float) -> bytes:
+def _asked(door: Door, frame: bytes) -> bytes:
     """The owner's answer to a frame, as it is."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(SECONDS_TO_SEND)
-        sock.connect(str(owner))
+        sock.connect(str(door.owner))
         with suppress(Gone):  # an owner that declines early does not read the rest; what it said can still be read
             send(sock, frame, Deadline(SECONDS_TO_SEND))
-        return receive_raw(sock, Deadline(wait), MOST_BODY)
+        return receive_raw(sock, Deadline(door.wait), MOST_BODY)
 
 
 def _received(task: Task, node: Node) -> Message:
@@ -108,7 +120,7 @@ def _send(task: Task, node: Node, reply: Message) -> None:
         )
 
 
-def carry(address: Address, secret: bytes, owner: Path, wait: float, over: threading.Event) -> None:
+def carry(address: Address, secret: bytes, door: Door, over: threading.Event) -> None:
     """Take the tasks of a SuperNode, one after another, until it is `over`. A SuperNode that is away is waited for."""
     tasks = Tasks(address, secret)
     with closing(tasks):
@@ -122,7 +134,7 @@ def carry(address: Address, secret: bytes, owner: Path, wait: float, over: threa
                 over.wait(POLL)
                 continue
             try:
-                answer(task, owner, wait)
+                answer(task, door)
             except Exception:  # whatever it was, the next question may be a good one; nothing of it leaves
                 log.exception("a question could not be answered")
             finally:
