@@ -6,6 +6,7 @@ answer does not come, the question is sent again: an owner has stored what it an
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -28,11 +29,14 @@ LOOK = 1.0  # seconds between two looks at who is there
 BEAT = 10.0  # seconds between two signs of life to the SuperLink
 PAUSE = 1.0  # seconds until a question is sent again that a site could not have answered
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
+MOST_LOST = 30  # times that a question is sent again because the SuperLink was not there
 SECONDS_FOR_A_NAME = 60.0
 MOST_SAID = 200  # characters of an error
 BUSY = Declined(Refusal.BUSY)
 NOT_THERE = "its SuperNode is not there"
 LINK_LOST = "the SuperLink was not there"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,15 @@ class Exchange:
         self._tries: dict[str, _Try] = {}
         self._some = threading.Event()  # there are questions under way
         self._over = threading.Event()
+        self._beaten = clock()
         self._there: dict[str, int] = {}  # clients whose SuperNodes are there
         self._names: dict[int, str] = {}  # clients by their SuperNodes, where there are no keys to know them by
         self._who: dict[str, int] = {}  # questions for names
         self._gone: set[str] = set()  # clients that were waited for in vain
         self.waited_for: dict[str, UnderWay] = {}
         self._threads = [
-            threading.Thread(target=work, name=work.__name__, daemon=True) for work in (self._look_for_answers, self._look)
+            threading.Thread(target=self._keep, args=(work,), name=work.__name__, daemon=True)
+            for work in (self._look_for_answers, self._look_who_is_there)
         ]
 
     def __enter__(self) -> Exchange:
@@ -125,6 +131,7 @@ class Exchange:
         end = self._clock() + patience.whole
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
+        lost = 0
         wait = patience.first
         while (left := end - self._clock()) > 0:
             self._check_open()
@@ -141,13 +148,18 @@ class Exchange:
                     self._gone.discard(name)
                     return one.answer
                 now.wrong = one.wrong
-                if one.wrong and one.wrong != LINK_LOST:
+                if one.wrong == LINK_LOST:  # no fault of the client's
+                    lost += 1
+                    self._over.wait(PAUSE)
+                elif one.wrong:
                     self._over.wait(PAUSE)
                     unheard += self._clock() - begun
-                elif not one.wrong:  # it may still be worked on
+                else:  # it may still be worked on
                     wait = min(2 * wait, patience.whole)
             if unheard >= most:
                 self._gone.add(name)
+                break
+            if lost >= MOST_LOST:  # it may be the question that the SuperLink does not take
                 break
         raise NoAnswer(now.wrong or "it did not answer in time")
 
@@ -175,20 +187,27 @@ class Exchange:
 
     # ------------------------------------------------------------------ answers, and who is there
 
-    def _look_for_answers(self) -> None:
+    def _keep(self, work: Callable[[], None]) -> None:
+        """Do this again and again. Where the SuperLink is not there, or does not know the run, it is submitted again."""
         while not self._over.is_set():
-            wanted = (*self._tries, *self._who)
-            if not wanted:
-                self._some.wait(LOOK)
-                self._some.clear()
-                continue
             seen = self._link.submitted
             try:
-                for message in self._link.pull(wanted):
-                    self._came(message)
+                work()
             except Failed:
                 self._renew(seen)
-            self._over.wait(POLL)
+            except Exception:  # of Flower, about one message: the others must go on
+                log.exception("answers could not be looked for")
+                self._over.wait(PAUSE)
+
+    def _look_for_answers(self) -> None:
+        wanted = (*self._tries, *self._who)
+        if not wanted:
+            self._some.wait(LOOK)
+            self._some.clear()
+            return
+        for message in self._link.pull(wanted):
+            self._came(message)
+        self._over.wait(POLL)
 
     def _came(self, message: Message) -> None:
         """Give an answer to whoever waits for it."""
@@ -209,19 +228,14 @@ class Exchange:
                 one.wrong = str(error)
         one.came.set()
 
-    def _look(self) -> None:
-        """See who is there, and show the SuperLink that the run goes on."""
-        beat = self._clock()
-        while not self._over.wait(LOOK):
-            seen = self._link.submitted
-            try:
-                self._notice()
-                if self._clock() - beat >= BEAT:
-                    beat = self._clock()
-                    if not self._link.beat():
-                        self._renew(seen)
-            except Failed:
-                self._renew(seen)
+    def _look_who_is_there(self) -> None:
+        """And show the SuperLink that the run goes on."""
+        self._notice()
+        if self._clock() - self._beaten >= BEAT:
+            self._beaten = self._clock()
+            if not self._link.beat():
+                self._renew(self._link.submitted)
+        self._over.wait(LOOK)
 
     def _notice(self) -> None:
         nodes = self._link.online()

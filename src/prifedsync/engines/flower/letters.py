@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from ...asking.frames import PREFIX, read_prefix
 
 TYPE = "query.prifedsync"  # of a message that carries a frame
-WHO = "query.prifedsync-who"  # of one that asks for a client's name, where there are no keys to know it by
+WHO = "query.prifedsync_who"  # of one that asks for a client's name, where there are no keys to know it by
 RECORD = "prifedsync"
 CLIENT = "client"
 HEADER = "header"
