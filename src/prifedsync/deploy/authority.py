@@ -158,6 +158,4 @@ def _alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
 
 
 def _secret_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -43,9 +43,7 @@ def node_key_of(folder: Path, *, new: bool = False) -> tuple[str, str]:
 
 
 def _secret_text(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
 
 
 def _public_line(key: ec.EllipticCurvePrivateKey) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def document_of(prepared: Prepared, schema: Schema, run: str = RUN) -> document.
 def policies_of(
     prepared: Prepared, schema: Schema, identities: Mapping[str, str], reply_seconds: float, folder: Path
 ) -> dict[str, Policy]:
-    """The policy of each client. identities: the public ones of all owners; none where policies are only tried."""
+    """The policy of each client. identities: the public ones of all owners, in hexadecimal digits."""
     asked = document_of(prepared, schema)
     limits = _limits(prepared, asked)
     found = {}
@@ -57,6 +57,11 @@ def policies_of(
         _check_accepted(policy, asked)
         found[job.client] = policy
     return found
+
+
+def stand_ins(names: Iterable[str]) -> dict[str, str]:
+    """Identities of nobody, by which policies are tried before any key is made."""
+    return {name: f"{number:064x}" for number, name in enumerate(names)}
 
 
 def budget_of(plan: PrivacyPlan) -> float:

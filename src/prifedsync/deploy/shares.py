@@ -65,7 +65,7 @@ def _parts_of_arrays(data: DataConfig, path: Path) -> dict[str, bytes]:
 
 def _as_arrays(parts: Mapping[str, np.ndarray]) -> bytes:
     file = io.BytesIO()
-    np.savez(file, **parts)
+    np.savez(file, **parts)  # type: ignore[arg-type]  # the names are those of arrays
     return file.getvalue()
 
 
