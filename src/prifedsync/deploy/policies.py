@@ -45,6 +45,7 @@ def policies_of(
     prepared: Prepared, schema: Schema, identities: Mapping[str, str], reply_seconds: float, folder: Path
 ) -> dict[str, Policy]:
     """The policy of each client. identities: the public ones of all owners, in hexadecimal digits."""
+    _check_runnable(prepared)
     asked = document_of(prepared, schema)
     limits = _limits(prepared, asked)
     found = {}
@@ -125,10 +126,25 @@ def _own_limits(job: Job) -> dict[str, Any]:
 
 
 def _plan(job: Job) -> PrivacyPlan:
-    if job.plan is None:
-        rule = "leaves a client without a guarantee, and no owner takes part in such a run"
-        raise BadValue("privacy.mechanism", f"none of client {job.client}", rule, "add noise, and use a rule that uploads")
+    assert job.plan is not None  # _check_runnable
     return job.plan
+
+
+def _check_runnable(prepared: Prepared) -> None:
+    """Refuse what no owner could take part in, by the names of the config's fields."""
+    config = prepared.config
+    if not prepared.rule.uploads:
+        rule = "cannot be deployed: its clients send nothing"
+        raise BadValue("rule.name", config.rule.name, rule, "prifedsync rules lists the rules and what they send")
+    if len(prepared.plans) < len(prepared.jobs):
+        rule = "cannot be deployed: owners release nothing without noise"
+        raise BadValue("privacy.mechanism", config.privacy.mechanism, rule, "use a mechanism that adds noise")
+    if config.privacy.masks and config.participation < 1:
+        rule = "must be 1 with privacy.masks: an owner masks its message for a list of clients that is known before"
+        raise BadValue("participation", config.participation, rule, "set it to 1, or train without masks")
+    if any(job.optimiser.own is not None for job in prepared.jobs):
+        rule = "is code, which an owner does not take from outside"
+        raise BadValue("local.optimiser", config.local.optimiser, rule, "use a built-in optimiser")
 
 
 def _check_accepted(policy: Policy, asked: document.RunDocument) -> None:
