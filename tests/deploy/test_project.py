@@ -3,6 +3,7 @@
 import json
 import stat
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from prifedsync import train
 from prifedsync.asking.questions import Accepted, Declined, Enrol
 from prifedsync.asking.refusals import Refusal
 from prifedsync.config import load
+from prifedsync.deploy import project as project_module
 from prifedsync.deploy.example import HOSPITALS, TESTS, UNLABELLED, example
 from prifedsync.deploy.places import ProjectPlaces, ServerPlaces, SitePlaces
 from prifedsync.deploy.settings import server_settings, site_settings
@@ -103,7 +105,7 @@ def test_the_pages_name_each_party_and_leave_no_gap(project):
         assert "$client" not in path.read_text()
         assert "$folder" not in path.read_text()
     own = (project / "clients/hospital-b/README.md").read_text()
-    assert "24 rounds of the model `softmax`" in own
+    assert "at most 24 rounds, spare attempts among them, of the model `softmax`" in own
     assert "/srv/prifedsync/hospital-b" in own
     assert "fl.example.org:9443" in own
 
@@ -411,10 +413,21 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
         made(tmp_path / "no/p")
 
 
-def test_an_empty_folder_is_taken(tmp_path):
+def test_an_empty_folder_is_filled_also_where_a_shell_stands_in_it(tmp_path, monkeypatch):
+    source = written_config(tmp_path)
     (tmp_path / "p").mkdir()
-    made(tmp_path / "p", written_config(tmp_path))
-    assert (tmp_path / "p/README.md").is_file()
+    monkeypatch.chdir(tmp_path / "p")
+    made(Path(), source)
+    assert Path("README.md").is_file()
+    assert mode(tmp_path / "p") == 0o700
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "run.toml", "tables"]
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(project_module, "_first_page", lambda project: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made(tmp_path / "p", written_config(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml", "tables"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "fl.example.org:9092", "a b", "ä.example", "", "1.2.3", "-a.org", "[::]"])

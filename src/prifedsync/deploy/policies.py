@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..accounting import Budget, PrivacyPlan
@@ -41,28 +41,26 @@ def document_of(prepared: Prepared, schema: Schema, run: str = RUN) -> document.
     )
 
 
-def policies_of(
-    prepared: Prepared, schema: Schema, identities: Mapping[str, str], reply_seconds: float, folder: Path
-) -> dict[str, Policy]:
-    """The policy of each client. identities: the public ones of all owners, in hexadecimal digits."""
+def policies_of(prepared: Prepared, schema: Schema, reply_seconds: float) -> dict[str, Policy]:
+    """The policy of each client, which accepts the run. The identities that it pins are still those of nobody."""
     _check_runnable(prepared)
+    nobody = {job.client: f"{number:064x}" for number, job in enumerate(prepared.jobs)}
     asked = document_of(prepared, schema)
     limits = _limits(prepared, asked)
     found = {}
     for job in prepared.jobs:
-        peers = {name: key for name, key in identities.items() if name != job.client}
         said = _policy(prepared, schema, job) | {"limits": limits | _own_limits(job)}
-        said |= {"masks": {"required": asked.masks, "identity": IDENTITY, "peers": peers}}
-        said |= {"replies": {"seconds": reply_seconds}}
-        policy = from_mapping(said, folder)
+        said |= {"masks": {"required": asked.masks, "identity": IDENTITY}, "replies": {"seconds": reply_seconds}}
+        policy = pinning(from_mapping(said), nobody)
         _check_accepted(policy, asked)
         found[job.client] = policy
     return found
 
 
-def stand_ins(names: Iterable[str]) -> dict[str, str]:
-    """Identities of nobody, by which policies are tried before any key is made."""
-    return {name: f"{number:064x}" for number, name in enumerate(names)}
+def pinning(policy: Policy, identities: Mapping[str, str]) -> Policy:
+    """The policy with the public identities of all other owners, in hexadecimal digits."""
+    peers = {name: key for name, key in identities.items() if name != policy.client}
+    return replace(policy, masks=replace(policy.masks, peers=peers))
 
 
 def budget_of(plan: PrivacyPlan) -> float:

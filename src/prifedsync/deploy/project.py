@@ -9,7 +9,6 @@ import json
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,7 +28,7 @@ from .example import Tables, example
 from .filling import filled
 from .hosts import Reached
 from .places import ClientPlaces, ProjectPlaces, SitePlaces
-from .policies import policies_of, stand_ins
+from .policies import pinning, policies_of
 from .schema import Schema, schema_of
 from .settings import ListenConfig, ServerSettings, SiteSettings
 
@@ -80,9 +79,8 @@ class _Project:
     places: ProjectPlaces
     schema: Schema
     prepared: Prepared
-    tried: Mapping[str, Policy]  # whose identities are still to be made
+    unpinned: Mapping[str, Policy]  # they pin identities that are still to be made
     reached: Reached
-    reply_seconds: float
     tables: Tables | None  # those of the example
 
 
@@ -116,18 +114,35 @@ def _written(folder: Path, config: Config, reached: Reached, reply_seconds: floa
     notes: list[str] = []
     schema = schema_of(config, notes.append)
     prepared = prepare(schema.config, schema.description, watch=_noting(notes.append))
-    tried = policies_of(prepared, schema, stand_ins(schema.description.sizes), reply_seconds, Path())
-    temporary = Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.resolve().parent))
+    unpinned = policies_of(prepared, schema, reply_seconds)
+    temporary = _beside(folder.resolve())
     try:
-        project = _Project(ProjectPlaces(temporary), schema, prepared, tried, reached, reply_seconds, tables)
-        policies = _write(project)
-        with suppress(FileNotFoundError):
-            folder.rmdir()
-        temporary.rename(folder.resolve())
+        policies = _write(_Project(ProjectPlaces(temporary), schema, prepared, unpinned, reached, tables))
+        _put(temporary, folder.resolve())
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return Written(folder, reached.place, policies, bool(schema.shares), reached.insecure, tuple(notes))
+
+
+def _beside(folder: Path) -> Path:
+    """A new folder beside that one, for this user alone."""
+    try:
+        return Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        remedy = "name a folder where this user may write"
+        raise BadValue("project", folder, f"cannot be made: {error.strerror}", remedy) from None
+
+
+def _put(temporary: Path, folder: Path) -> None:
+    """Rename the folder, or fill the empty one that is there: a shell may stand in it."""
+    if not folder.exists():
+        temporary.rename(folder)
+        return
+    folder.chmod(0o700)
+    for path in sorted(temporary.iterdir()):
+        path.rename(folder / path.name)
+    temporary.rmdir()
 
 
 def _noting(note: Callable[[str], None]) -> Callable[[Event], None]:
@@ -215,12 +230,11 @@ def _write_keys(project: _Project) -> None:
 
 def _write_owners(project: _Project) -> dict[str, Policy]:
     """The identities first: each policy pins those of all others."""
-    schema = project.schema
     identities = {}
-    for name, policy in project.tried.items():
+    for name, policy in project.unpinned.items():
         owner = project.places.client(folder_name(name)).owner
         identities[name] = make_identity(replace(policy, folder=owner)).hex()
-    return policies_of(project.prepared, schema, identities, project.reply_seconds, Path())
+    return {name: pinning(policy, identities) for name, policy in project.unpinned.items()}
 
 
 def _write_client(project: _Project, name: str, policy: Policy) -> None:
@@ -252,7 +266,7 @@ def _write_client(project: _Project, name: str, policy: Policy) -> None:
 def _client_page(project: _Project, policy: Policy, folder: str, copied: bool) -> str:
     limits = policy.limits
     file = policy.data.path
-    here = f"The records are in `owner/{file}`. Look whether they are yours."
+    here = f"The records are in `owner/{file}`. Check that they are yours."
     elsewhere = (
         f"Put the {counted(policy.source.records, policy.source.unit)} into `owner/{file}`, in mode 0600, "
         f"with the columns that `[data]` of the policy names."
@@ -283,13 +297,13 @@ def _first_page(project: _Project) -> str:
     rows += [f"| … | {len(names) - MOST_LISTED} more, each its own |"] if len(names) > MOST_LISTED else []
     authority = "| `authority/` | nobody: it signs certificates of the server. Keep it offline |"
     rows += [] if project.reached.insecure else [authority]
-    masks = "All clients are in the roster, and know each other's public keys." if len(names) > 1 else ""
+    roster = "Each owner's policy has the public keys of all others." if len(names) > 1 else ""
     return filled(
         "project.md",
         warning=_warning(project.reached),
         client_rows="\n".join(rows),
         place=project.reached.place,
-        roster=masks,
+        roster=roster,
         example="" if project.tables is None else filled("example.md"),
     )
 
