@@ -79,11 +79,11 @@ def test_everything_has_one_line_of_help(name, help_of):
 
 
 def test_no_line_about_a_command_is_cut_off(help_of):
-    for name in ("", "audit", "owner", "ledger"):
+    for name in ("", "audit", "owner", "ledger", "deploy"):
         assert "..." not in help_of(name, width=80).partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("name", ["", "audit", "owner", "ledger"])
+@pytest.mark.parametrize("name", ["", "audit", "owner", "ledger", "deploy"])
 def test_without_a_word_help_is_the_answer(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["prifedsync", *name.split()])
     with pytest.raises(SystemExit) as stopped:

@@ -32,6 +32,9 @@ def test_the_wheel_holds_the_package_and_its_types(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for needed in ("py.typed", "cli/train.py", "terminal/view.py", "fdp/law.py", "accounting/plan.py"):
         assert f"prifedsync/{needed}" in names
+    for file in (ROOT / "src/prifedsync/deploy/texts").iterdir():
+        assert f"prifedsync/deploy/texts/{file.name}" in names
+    assert "prifedsync/deploy/example.toml" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith("tests") for name in names)
 

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,6 +37,18 @@ def write_file(path: Path, content: bytes, private: bool = False) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def keep_dated(path: Path, today: date | None = None) -> Path:
+    """Give a file a second name, which has the date in it, before another file takes its place."""
+    day = (today or date.today()).isoformat()
+    number = 1
+    name = path.with_name(f"{path.name}.{day}")
+    while name.exists():
+        number += 1
+        name = path.with_name(f"{path.name}.{day}.{number}")
+    os.link(path, name)
+    return name
 
 
 def sync_folder(path: Path) -> None:

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-from ..files import write_file
+from ..files import keep_dated, write_file
 from ..values import BadValue
 from .permissions import check_private
 from .policy import Policy
@@ -31,7 +29,7 @@ def make_identity(policy: Policy, *, new: bool = False, today: date | None = Non
             raise BadValue(
                 "masks.identity", path, rule, "to replace it, add --new; the other owners must then pin the new one"
             )
-        os.link(path, next(_free_names(path, today or date.today())))  # before the old key is replaced, it has two names
+        keep_dated(path, today)
     elif not path.parent.is_dir():
         raise BadValue("masks.identity", path, "lies in a folder that does not exist", f"make {path.parent} first")
     from ..local.masks import new_identity, public_identity
@@ -73,13 +71,3 @@ def _path(policy: Policy) -> Path:
     if path is None:
         raise BadValue("masks.identity", '""', "must be set", 'name a file in the policy, as in identity = "identity.key"')
     return path
-
-
-def _free_names(path: Path, day: date) -> Iterator[Path]:
-    """Names for an old key, the first of which nobody has yet."""
-    number = 1
-    while True:
-        name = path.with_name(f"{path.name}.{day.isoformat()}" + (f".{number}" if number > 1 else ""))
-        if not name.exists():
-            yield name
-        number += 1
