@@ -78,6 +78,7 @@ class Link:
         self._secret = secret
         self._roster = roster
         self.keys = keys
+        self._enlisted: Mapping[str, bytes] = {}  # the roster as it was registered
         self._task: Task | None = None
         self._grid: HttpGrid | None = None
         self._lock = threading.Lock()
@@ -107,7 +108,8 @@ class Link:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
         if not self.keys:
             return
-        wanted = {_der(key): name for name, key in self._roster().items()}
+        roster = self._roster()
+        wanted = {_der(key): name for name, key in roster.items()}
         control = self._address.control()
         try:
             for node in control.ListNodes(ListNodesRequest()).nodes_info:
@@ -120,6 +122,7 @@ class Link:
                     log.warning("a SuperNode that is not in the roster was unregistered: %s", node.name or node.node_id)
             for key, name in wanted.items():
                 control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+            self._enlisted = roster
         finally:
             control.close()
 
@@ -170,7 +173,9 @@ class Link:
         return self._roster()
 
     def online(self) -> dict[str, int]:
-        """The SuperNodes that are there, by client; without keys, by their own number."""
+        """The SuperNodes that are there, by client; without keys, by their own number. A new key is registered first."""
+        if self.keys and self._roster() != self._enlisted:
+            self.enlist()
         nodes = self._there().get_nodes()
         if not self.keys:
             return {str(node.node_id): node.node_id for node in nodes}
