@@ -3,6 +3,9 @@
 What an owner sends is checked like anything from outside: a wrong length, a number that is none or a message beyond all
 bounds makes the client `Lost`, and nothing of it enters a merge. A ledger that goes back is noticed: an owner's head may
 only grow.
+
+An owner that declines the run is refused for good. One that cannot be reached when it is enrolled is lost to the round,
+costs nothing, and is enrolled again before the next one that asks it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
+PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
 
@@ -55,7 +59,8 @@ class Owner:
     spare: int = 0
     accepted: Head | None = None  # the last head that came with an enrolment
     replied: Head | None = None  # and with a reply
-    refused: str = ""  # why it is not enrolled
+    refused: str = ""  # why it does not take the run, for good
+    missed: str = ""  # why it could not be enrolled when it was tried last; it is tried again
 
     @property
     def head(self) -> Head | None:
@@ -67,7 +72,7 @@ class Owner:
         """After an enrolment, whose head is the end of its ledger. Refused if that is behind what it sent before."""
         for before in (self.accepted, self.replied):
             _check_extends(before, head)
-        return replace(self, accepted=head, refused="")
+        return replace(self, accepted=head, missed="")
 
     def answered(self, head: Head) -> Owner:
         """After a reply. One that was stored has the head of its time, which may be before that of an enrolment."""
@@ -132,39 +137,75 @@ class Owners:
     # ------------------------------------------------------------------ enrolment
 
     def enrol(self) -> None:
-        """All owners are given the document, in a new session where messages are masked."""
-        self._session = os.urandom(SESSION_BYTES) if self.document.masks else b""
-        question = Enrol(self.document.mapping, self._session)
-        answers = self._ask(dict.fromkeys(self.names, question))
-        self._introductions = tuple(
-            each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each
-        )
+        """All owners but those that declined are given the document, in a new session where messages are masked."""
+        self._session = self._new_session()
+        self._introductions = self._enrol(self._willing(self.names), self._session, self.patience)
         self._is_enrolled = True
+
+    def _enrol_missed(self, asked: Sequence[str]) -> None:
+        """Enrol whoever is asked and could not be reached before.
+
+        Each is tried once, so that those who are there wait no longer than a connection does. In a masked run all must
+        meet in one session: the others go over to a new one only where somebody new is in it.
+        """
+        missed = [name for name in self._willing(asked) if self._owners[name].missed]
+        if not missed:
+            return
+        session = self._new_session()
+        joined = self._enrol(missed, session)
+        if not self.document.masks or not joined:
+            return
+        others = [name for name in self._willing(self.names) if name not in missed]
+        self._introductions = joined + self._enrol(others, session, self.patience)
+        self._session = session
+
+    def _new_session(self) -> bytes:
+        return os.urandom(SESSION_BYTES) if self.document.masks else b""
+
+    def _willing(self, names: Sequence[str]) -> list[str]:
+        """Those that did not decline the run."""
+        return [name for name in names if name in self._owners and not self._owners[name].refused]
+
+    def _enrol(self, names: Sequence[str], session: bytes, patience: float = 0.0) -> tuple[Introduction, ...]:
+        """Give these owners the document; the introductions of those that accept, where messages are masked."""
+        question = Enrol(self.document.mapping, session)
+        answers = self._ask(dict.fromkeys(names, question), patience)
+        return tuple(each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each)
 
     def _enrolled(self, name: str, answer: Answered | Broken) -> Introduction | None:
         """Note whether the owner takes the run; its introduction."""
         owner = self._owners[name]
+        passing = isinstance(answer, Declined) and answer.refusal in PASSING
+        if passing or isinstance(answer, Broken):
+            why = answer.refusal.value if isinstance(answer, Declined) else answer
+            self._owners[name] = replace(owner, missed=f"was not reached: {why}")
+            return None
         try:
             if isinstance(answer, Accepted):
+                self._check_introduction(name, answer.introduction)
                 self._owners[name] = owner.enrolled(answer.head)
                 return answer.introduction
-            raise Broken(answer.refusal.value) if isinstance(answer, Declined) else Broken(str(answer))
+            raise Broken(answer.refusal.value if isinstance(answer, Declined) else str(answer))
         except Broken as broken:
-            self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}")
+            self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}", missed="")
         return None
+
+    def _check_introduction(self, name: str, introduction: Introduction | None) -> None:
+        """Whether the others can meet it; the signature is for them to check."""
+        if self.document.masks and (introduction is None or introduction.name != name):
+            raise Broken("it did not introduce itself")
 
     # ------------------------------------------------------------------ the protocol of sync.py
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody who is asked answers, all of them side by side."""
-        if not self._is_enrolled:
+        if self._is_enrolled:
+            self._enrol_missed(helpers.names)
+        else:
             self.enrol()
         self._scores = {}
-        answers: dict[str, Answer] = {}
-        for name in helpers.names:
-            refused = self._owners[name].refused if name in self._owners else "is not a client of this engine"
-            answers[name] = Refused(refused) if refused else Absent()  # until its reply is there
-        present = [name for name in self.names if name in answers and not isinstance(answers[name], Refused)]
+        answers = {name: self._before_asking(name) for name in helpers.names}
+        present = [name for name in self.names if isinstance(answers.get(name), Absent)]
         rows = helpers(present) if present else self.start.new_zeros(0, len(self.start))
         bodies = dict(zip(present, self._bodies(rows), strict=True))
         if self.document.masks:
@@ -176,6 +217,15 @@ class Owners:
         stacked = torch.stack(sent) if sent else self.start.new_zeros(0, len(self.start))
         ordered = {name: answers[name] for name in helpers.names}
         return Uploads(ordered, Noised(stacked))
+
+    def _before_asking(self, name: str) -> Answer:
+        """Why an owner is not asked in this round; `Absent` where it is, until its reply is there."""
+        owner = self._owners.get(name)
+        if owner is None:
+            return Refused("is not a client of this engine")
+        if owner.refused:
+            return Refused(owner.refused)
+        return Lost(owner.missed) if owner.missed else Absent()
 
     def _bodies(self, rows: Tensor) -> list[bytes]:
         """What each is sent; once where it is the same for all."""
@@ -203,7 +253,8 @@ class Owners:
                 break
             self._meet_again(answers)
             answers |= {name: Lost(NO_SUM, arrived=True) for name in got}
-            listed = list(got) if self.attempts < self.sums.attempts else []
+            there = [name for name in got if isinstance(self._before_asking(name), Absent)]
+            listed = there if self.attempts < self.sums.attempts else []
             attempt += 1
             self.attempts += bool(listed) and len(listed) >= self.sums.least
         return Summed(answers, Noised(total), 1 + self.attempts - before)
@@ -224,7 +275,7 @@ class Owners:
             for name, body in bodies.items()
         }  # fmt: skip
         got = {}
-        for name, answer in self._ask(questions).items():
+        for name, answer in self._ask(questions, self.patience).items():
             answers[name], row = self._read(name, slot.attempt, answer)
             if row is not None:
                 got[name] = row
@@ -273,13 +324,13 @@ class Owners:
         if reply.scores:
             self._scores[name] = {metric: reply.scores.get(metric) for metric in self.document.metrics}
 
-    def _ask(self, questions: Mapping[str, Question]) -> dict[str, Answered | Broken]:
+    def _ask(self, questions: Mapping[str, Question], patience: float) -> dict[str, Answered | Broken]:
         """What each owner answers, in the order of the questions."""
         if not questions:
             return {}
 
         def one(name: str) -> Answered | Broken:
-            until = time.monotonic() + self.patience
+            until = time.monotonic() + patience
             answer = self._asked_once(name, questions[name])
             while (isinstance(answer, Broken) or answer == BUSY) and time.monotonic() < until:
                 time.sleep(PAUSE)
@@ -363,9 +414,11 @@ def _total(got: Mapping[str, Tensor], count: int) -> Tensor:
 def _noted(owner: Owner) -> dict[str, Any]:
     heads = {"accepted": owner.accepted, "replied": owner.replied}
     shown = {name: None if head is None else [head.number, head.hash.hex()] for name, head in heads.items()}
-    return {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare, "refused": owner.refused, **shown}
+    counts = {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare}
+    return {**counts, "refused": owner.refused, "missed": owner.missed, **shown}
 
 
 def _read_owner(noted: Mapping[str, Any]) -> Owner:
     heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
-    return Owner(noted["taken"], noted["queries"], noted["spare"], refused=noted["refused"], **heads)
+    counts = (noted["taken"], noted["queries"], noted["spare"])
+    return Owner(*counts, refused=noted["refused"], missed=noted["missed"], **heads)
