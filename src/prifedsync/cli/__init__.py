@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import account, audit, bench, curve, evaluate, ledger, owner, partition, plan, predict, reproduce, rules, train
+from . import (
+    account,
+    audit,
+    bench,
+    curve,
+    deploy,
+    evaluate,
+    ledger,
+    owner,
+    partition,
+    plan,
+    predict,
+    reproduce,
+    rules,
+    train,
+)
 from .refusing import refusing
 from .wording import PlainCommand, PlainGroup
 
@@ -39,6 +54,7 @@ for command in COMMANDS:
 app.add_typer(audit.app, name="audit")
 app.add_typer(owner.app, name="owner")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(deploy.app, name="deploy")
 
 
 @app.callback(invoke_without_command=True)

@@ -134,6 +134,10 @@ class Owners:
         self._is_enrolled = False
         self._scores: dict[str, dict[str, float | None]] = {}
 
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return self.document.jobs
+
     # ------------------------------------------------------------------ enrolment
 
     def enrol(self) -> None:
@@ -212,11 +216,11 @@ class Owners:
             return self._masked(round, answers, bodies)
         got = self._slot(_Asking(round, 0, (), ()), answers, bodies)
         if self.sums is not None:
-            return Summed(answers, Noised(_total(got, len(self.start))))
+            return Summed(answers, Noised(_total(got, len(self.start))), public=True)
         sent = [got[name] for name in self.names if name in got]
         stacked = torch.stack(sent) if sent else self.start.new_zeros(0, len(self.start))
         ordered = {name: answers[name] for name in helpers.names}
-        return Uploads(ordered, Noised(stacked))
+        return Uploads(ordered, Noised(stacked), public=True)
 
     def _before_asking(self, name: str) -> Answer:
         """Why an owner is not asked in this round; `Absent` where it is, until its reply is there."""
@@ -257,7 +261,7 @@ class Owners:
             listed = there if self.attempts < self.sums.attempts else []
             attempt += 1
             self.attempts += bool(listed) and len(listed) >= self.sums.least
-        return Summed(answers, Noised(total), 1 + self.attempts - before)
+        return Summed(answers, Noised(total), 1 + self.attempts - before, public=True)
 
     def _meet_again(self, answers: Mapping[str, Answer]) -> None:
         """A new session for all, where an owner was restarted in between."""
@@ -385,8 +389,8 @@ class Owners:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on in the same session: a reply of another one would not cancel in a sum with it."""
-        if state["document"] != self.document.digest.hex():
-            raise BadValue("resume", state["document"], "is another run", "go on with the document it was begun with")
+        if state.get("document") != self.document.digest.hex():
+            raise BadValue("resume", state.get("document"), "is another run", "go on with the document it was begun with")
         self.attempts = state["attempts"]
         self._session = bytes.fromhex(state["session"])
         self._introductions = tuple(
@@ -420,5 +424,4 @@ def _noted(owner: Owner) -> dict[str, Any]:
 
 def _read_owner(noted: Mapping[str, Any]) -> Owner:
     heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
-    counts = (noted["taken"], noted["queries"], noted["spare"])
-    return Owner(*counts, refused=noted["refused"], missed=noted["missed"], **heads)
+    return Owner(**{**noted, **heads})
