@@ -365,6 +365,40 @@ def test_who_is_not_there_after_a_new_meeting_is_not_listed_again():
     assert owners.attempts == 0
 
 
+def test_a_run_that_goes_on_from_an_older_session_loses_no_round():
+    """Its server ended after all had met anew, and before that was saved. What nobody has answered is asked again."""
+    run, connections = masked(rounds=3)
+    owners = run.owners(connections | {"b": Away(connections["b"], {0})})
+    first = owners.train(0, everywhere(run))
+    assert first.senders == ("a", "c")
+    saved = json.loads(json.dumps(owners.save()))
+    owners._enrol_missed(run.document.names)  # b comes, and all meet
+    again = run.owners(connections)
+    again.load(saved)
+    second = again.train(1, everywhere(run))
+    assert second.senders == ("a", "b", "c")
+    assert second.attempts == 1
+    assert run.held.sums.change(second.total.value, second.senders, 1).abs().max() < 100
+    assert [again.accounts()[name].taken for name in "abc"] == [2, 1, 2]
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name] == again.accounts()[name]
+
+
+def test_owners_that_forget_every_session_are_asked_twice_and_no_more():
+    run, connections = masked(rounds=1, attempts=1)
+    asked = []
+
+    def change(question, answer):
+        asked.append(type(question).__name__)
+        return answer if isinstance(question, Enrol) else Declined(Refusal.SESSION)
+
+    owners = run.owners({name: Between(own, change) for name, own in connections.items()})
+    found = owners.train(0, everywhere(run))
+    assert set(found.answers.values()) == {Refused(Refusal.SESSION.value)}
+    assert asked.count("Answer") == 6
+    assert all(account.taken == 0 for account in owners.accounts().values())
+
+
 @pytest.mark.parametrize("changed", [{"introduction": None}, {"name": "a"}])
 def test_whoever_does_not_introduce_itself_is_refused(changed):
     run, connections = masked(rounds=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -40,6 +40,7 @@ SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
+RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
 PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
@@ -209,7 +210,7 @@ class Owners:
             self.enrol()
         self._scores = {}
         answers = {name: self._before_asking(name) for name in helpers.names}
-        present = [name for name in self.names if isinstance(answers.get(name), Absent)]
+        present = self._there(name for name in self.names if name in answers)
         rows = helpers(present) if present else self.start.new_zeros(0, len(self.start))
         bodies = dict(zip(present, self._bodies(rows), strict=True))
         if self.document.masks:
@@ -239,12 +240,16 @@ class Owners:
         return [packed(HELPER, row) for row in cut]
 
     def _masked(self, round: int, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> Summed:
-        """The sum of masked messages. One that lacks a message is taken again without those who sent none."""
+        """The sum of masked messages. One that lacks a message is taken again without those who sent none.
+
+        All meet in a new session where an owner was restarted in between, or where this run goes on from an older one.
+        """
         assert self.sums is not None
         listed = list(bodies)
         before = self.attempts
         total = torch.zeros(len(self.start), dtype=torch.int64)
         attempt = 0
+        has_met = False
         while listed:
             if len(listed) < self.sums.least:
                 short = f"{len(listed)} clients are left for a sum, and {self.sums.least} must be in it"
@@ -255,19 +260,22 @@ class Owners:
             if len(got) == len(listed):
                 total = torch.from_numpy(summed([row.numpy().tobytes() for row in got.values()]))
                 break
-            self._meet_again(answers)
+            restarted = [name for name in listed if answers[name] == RESTARTED]
+            if restarted:
+                self.enrol()
+            if restarted and not got and not has_met:  # nobody has answered this slot, so it can be asked again
+                listed = self._there(restarted)
+                has_met = True
+                continue
             answers |= {name: Lost(NO_SUM, arrived=True) for name in got}
-            there = [name for name in got if isinstance(self._before_asking(name), Absent)]
-            listed = there if self.attempts < self.sums.attempts else []
+            listed = self._there(got) if self.attempts < self.sums.attempts else []
             attempt += 1
             self.attempts += bool(listed) and len(listed) >= self.sums.least
         return Summed(answers, Noised(total), 1 + self.attempts - before, public=True)
 
-    def _meet_again(self, answers: Mapping[str, Answer]) -> None:
-        """A new session for all, where an owner was restarted in between."""
-        restarted = Refused(Refusal.SESSION.value)
-        if restarted in answers.values():
-            self.enrol()
+    def _there(self, names: Iterable[str]) -> list[str]:
+        """Those of these that are in the present session."""
+        return [name for name in names if isinstance(self._before_asking(name), Absent)]
 
     def _slot(self, slot: _Asking, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> dict[str, Tensor]:
         """What those send who send something for this slot; `answers` say what became of each."""
