@@ -50,7 +50,7 @@ def test_a_run_in_one_process_says_nothing_of_machines(printed):
 
 def test_a_run_of_which_nothing_was_lost_says_so(printed):
     text = words(printed(print_record, record(deployment=deployment()), None))
-    assert "The run was between machines, carried by Flower 1.41.0. Each client's own coin decided" in text
+    assert "The run was between machines, carried by Flower 1.41.0. The server asked every client in each round." in text
     assert "Everybody who was asked answered in every round." in text
     assert "started again" not in text
 
@@ -59,7 +59,7 @@ def test_who_chose_and_how_often_the_server_was_started_again(printed):
     said = deployment(participation="server", share=0.25, resumed=2)
     text = words(printed(print_record, record(deployment=said), None))
     assert "The server asked 25 % of the clients in each round. The server was started again 2 times." in text
-    assert "coin" not in text
+    assert "every client" not in text
     assert "started again 1 time." in words(printed(print_record, record(deployment=deployment(resumed=1)), None))
 
 

@@ -17,7 +17,7 @@ MOST_REASONS = 3  # of one client
 STALE = 15.0  # seconds: a server that lives writes its status more often
 WORKING = ("waiting for clients", "training")
 ALL_CAME = "Everybody who was asked answered in every round."
-COIN = "Each client's own coin decided whether it took part in a round."
+EVERYBODY = "The server asked every client in each round."
 COLOURS = {"online": "green", "offline": "red", "not registered": "red", "sent": "green", "refused": "red", "lost": "red"}
 Page = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ def _how(deployment: Page) -> Iterator[str]:
     if deployment["participation"] == "server":
         yield f"The server asked {100 * deployment['share']:g} % of the clients in each round."
     else:
-        yield COIN
+        yield EVERYBODY
     if deployment["resumed"]:
         yield f"The server was started again {counted(deployment['resumed'], 'time')}."
 
