@@ -150,7 +150,7 @@ def test_a_run_keeps_the_curves_of_few_plans(monkeypatch, most, kept):
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_record_of_an_earlier_version_is_read(version):
     old = RunRecord.from_json(json.loads(json.dumps(old_version(version))))
-    assert old.schema_version == SCHEMA_VERSION == 4
+    assert old.schema_version == SCHEMA_VERSION == 5
     assert (old.metric, old.metrics, old.in_use) == ("accuracy", ("accuracy",), "released")
     assert old.scores["released"].own == Score(0.92, 0.82, 3)
     assert old.scores["released"].pooled == Score(0.72, 0.62, 3)
@@ -161,7 +161,7 @@ def test_a_record_of_an_earlier_version_is_read(version):
 
 
 def test_a_plan_of_a_record_before_spare_attempts_has_none():
-    """Schema version 3 is that of version 4 without attempts in plans and views in guarantees."""
+    """Schema version 3 is that of version 5 without attempts in plans, views in guarantees and deployment."""
     new = record().as_json()
     for plan in new["shared"]["plan"]:
         plan.pop("attempts", None)
@@ -170,9 +170,31 @@ def test_a_plan_of_a_record_before_spare_attempts_has_none():
     assert old.clients == record().clients
 
 
-@pytest.mark.parametrize("version", [0, 5, None, "1"])
+def test_a_record_of_version_4_was_in_one_process():
+    new = record(clients=(client("a"),)).as_json()
+    assert new.pop("deployment") is None
+    old = RunRecord.from_json({**new, "schema_version": 4})
+    assert old == record(clients=(client("a"),))
+    assert old.schema_version == SCHEMA_VERSION
+
+
+def test_what_happened_between_machines_is_read_as_it_was_written(tmp_path):
+    said = {
+        "carrier": "Flower 1.41.0", "participation": "server", "share": 0.5, "resumed": 2,
+        "answers": {"a": {"sent": 1, "stayed": 0, "absent": 0, "refused": 0, "lost": 1}},
+        "events": [{"round": 2, "client": "a", "answer": "lost", "reason": "was not reached"}], "events_left_out": 0,
+    }  # fmt: skip
+    path = tmp_path / "record.json"
+    whole = record(clients=(client("a"),), deployment=said)
+    path.write_text(whole.text(), encoding="utf-8")
+    assert RunRecord.read(path).deployment == said
+    assert json.loads(path.read_text(encoding="utf-8"))["schema_version"] == 5
+    assert whole.repeatable() == record(clients=(client("a"),)).repeatable()  # when who was reached cannot be repeated
+
+
+@pytest.mark.parametrize("version", [0, 6, None, "1"])
 def test_other_versions_are_refused(version):
-    with pytest.raises(BadValue, match="must be a schema version that this program can read, 1 to 4"):
+    with pytest.raises(BadValue, match="must be a schema version that this program can read, 1 to 5"):
         RunRecord.from_json({**record().as_json(), "schema_version": version})
 
 

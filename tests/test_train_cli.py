@@ -41,7 +41,7 @@ def test_the_default_trains_and_says_what_it_cost(tmp_path):
     assert "round 6 of 6" in done.stderr  # plain lines where there is no terminal
     assert "left" in done.stderr
     record = json.loads((tmp_path / "run/record.json").read_text())
-    assert record["schema_version"] == 4
+    assert record["schema_version"] == 5
     assert record["guarantee"]["mu"]["upper"] <= 1
 
 

@@ -24,8 +24,8 @@ from .limits import RECORD, Unit
 from .scores import Interval, Measured, Score, Scores
 from .values import BadValue
 
-SCHEMA_VERSION = 4
-WITHOUT_ATTEMPTS = 3  # the schema version before plans had spare attempts and guarantees had views
+SCHEMA_VERSION = 5
+EARLIER = (3, 4)  # with the same names: 3 is without spare attempts in plans and views, 4 without deployment
 POOLED = {1: "everybody", 2: "pooled"}  # schema version → the name of `Scores.pooled` in its JSON
 NO_GUARANTEE = "no guarantee: trained without noise"
 NOTHING_LEAVES = (
@@ -47,6 +47,12 @@ MASKS_SIMULATED = (
     "masks were simulated: all clients of this run were in one process, and whoever runs it sees every record; the claims "
     "against the server are about the same run between machines"
 )
+REPLIES_LEAK = (
+    "timings were measured at the server; an owner's reply leaves at a moment that does not depend on its records, unless "
+    "the reply is late: the guarantee does not cover late ones, and `prifedsync owner status` counts them"
+)
+SERVER_CHOSE = "the server chose who takes part in a round, so guarantees count every round of the plan"
+WITH_OWNERS = "a client's own model stays with its owner, and the server has none"
 NUMBERS = ("delta", "epsilon", "mu", "advantage", "worst_case_participation", "unit")  # of a statement, without its curve
 MECHANISMS: Mapping[str, type[NoisySteps | OutputPerturbation]] = {  # by the name that a plan in JSON has
     "NoisySteps": NoisySteps,
@@ -87,7 +93,7 @@ class ClientRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run. If the same run is repeated, only `timings` and `host` may differ."""
+    """A finished run. If the same run is repeated in one process, only `timings` and `host` may differ."""
 
     config: dict[str, Any]
     clients: tuple[ClientRecord, ...]
@@ -109,6 +115,7 @@ class RunRecord:
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""
+    deployment: Mapping[str, Any] | None = None  # what happened between machines; None: the run was in one process
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -178,7 +185,7 @@ class RunRecord:
     def from_json(data: Mapping[str, Any]) -> RunRecord:
         """The record that `as_json` wrote, in this schema version or in an earlier one."""
         version = data.get("schema_version")
-        if version not in (*POOLED, WITHOUT_ATTEMPTS, SCHEMA_VERSION):
+        if version not in (*POOLED, *EARLIER, SCHEMA_VERSION):
             rule = f"must be a schema version that this program can read, 1 to {SCHEMA_VERSION}"
             remedy = "read the record with the program version that wrote it"
             raise BadValue("schema_version", version, rule, remedy)
@@ -212,7 +219,7 @@ class RunRecord:
 
     def repeatable(self) -> dict[str, Any]:
         """The part that must be equal if the same run is repeated."""
-        return {key: value for key, value in self.as_json().items() if key not in ("timings", "host")}
+        return {key: value for key, value in self.as_json().items() if key not in ("timings", "host", "deployment")}
 
 
 # ---------------------------------------------------------------------- the record as JSON
@@ -300,7 +307,7 @@ def _row_as_json(row: Joining) -> dict[str, Any]:
 
 def _upgraded(data: Mapping[str, Any], pooled: str) -> dict[str, Any]:
     """The JSON of schema version 1 or 2, which had one metric and everything of a client with it, as that of version 3,
-    which is that of version 4 without spare attempts and views."""
+    which is that of version 5 without spare attempts, views and deployment."""
     metric = data["metric"]
     models = data["scores"]
     shared: dict[str, list[Any]] = {name: [client[name] for client in data["clients"]] for name in SHARED}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -52,9 +52,14 @@ class Helpers:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back from one round. It cannot be changed, and it accepts nothing that must stay with a client."""
+    """What came back from one round. It cannot be changed, and it accepts nothing that must stay with a client.
+
+    public: who answered what may be written down. Between machines the server knows it anyway, since it gets the answers
+            one by one. In one process nobody else knows a client's coin, and it stays so.
+    """
 
     answers: Mapping[str, Answer]  # of everybody who was asked
+    public: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answers", MappingProxyType(dict(self.answers)))

@@ -28,7 +28,7 @@ class BadValue(ValueError):
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}…"
         subject = field if value is NOT_GIVEN else f"{field} = {shown}"
-        super().__init__(_one_line(f"{subject} {rule}" + (f"; {remedy}" if remedy else "")))
+        super().__init__(one_line(f"{subject} {rule}" + (f"; {remedy}" if remedy else "")))
 
 
 def counted(count: int, thing: str) -> str:
@@ -36,7 +36,7 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text with line breaks and everything else that cannot be printed written as escapes."""
     if text.isprintable():
         return text

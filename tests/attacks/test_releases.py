@@ -14,7 +14,8 @@ from prifedsync import files, run
 from prifedsync.engines import Vectorised
 from prifedsync.local import host
 from prifedsync.rules import LocalOnly, Noised, Unprotected
-from prifedsync.run import RoundDone, recording, training
+from prifedsync.run import RoundDone, recording
+from prifedsync.run import folder as run_folder
 
 ROUNDS = 12
 LINE = {"round", "participants", "personal", "released"}
@@ -176,11 +177,11 @@ def test_a_sum_of_private_labels_in_a_models_metadata(tmp_path, monkeypatch):
 
 def test_a_count_of_records_in_the_record(tmp_path, monkeypatch):
     """The record states a mean of private labels among its public numbers."""
-    right = training.record_of
+    right = run_folder.record_of
 
     def with_mean(prepared, *given):
         labels = torch.cat([client.train.y for client in prepared.federation.clients])
         return dataclasses.replace(right(prepared, *given), device=f"cpu {labels.float().mean()}")
 
-    monkeypatch.setattr(training, "record_of", with_mean)
+    monkeypatch.setattr(run_folder, "record_of", with_mean)
     assert differences("noisy steps", tmp_path) == {"record"}

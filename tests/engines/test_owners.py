@@ -198,6 +198,222 @@ def test_scores_that_leave_are_shown_apart(run):
     assert owners.evaluate(run.served.start, "b") is None
 
 
+# ---------------------------------------------------------------------- owners that come late, or leave
+
+
+class Away:
+    """An owner that cannot be reached in these calls, counted from 0."""
+
+    def __init__(self, connection, calls):
+        self.connection = connection
+        self.calls = calls
+        self.asked = []
+
+    def ask(self, question):
+        self.asked.append(type(question).__name__)
+        if len(self.asked) - 1 in self.calls:
+            raise OSError("no such socket")
+        return self.connection.ask(question)
+
+
+def with_away(run, connections, calls):
+    """Owner b cannot be reached in these calls."""
+    away = Away(connections["b"], calls)
+    return run.owners(connections | {"b": away}), away
+
+
+def kinds(found):
+    return [type(answer) for answer in found.answers.values()]
+
+
+def test_an_owner_that_comes_late_is_enrolled_then(run):
+    connections = run.direct(SeededDraws(5))
+    owners, away = with_away(run, connections, {0, 1})
+    rounds = [owners.train(round, everywhere(run)) for round in range(3)]
+    assert [kinds(found) for found in rounds] == [[Sent, Lost, Sent], [Sent, Lost, Sent], [Sent] * 3]
+    assert rounds[0].answers["b"].reason == "was not reached: OSError: no such socket"
+    assert away.asked == ["Enrol", "Enrol", "Enrol", "Answer"]
+    accounts = owners.accounts()
+    assert [(accounts[name].taken, accounts[name].queries) for name in "abc"] == [(3, 6), (1, 2), (3, 6)]
+    for name in "ac":
+        assert connections[name].asked == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_an_owner_that_never_comes_has_spent_nothing(run):
+    owners, away = with_away(run, run.direct(SeededDraws(5)), range(9))
+    for round in range(3):
+        found = owners.train(round, everywhere(run))
+    assert found.senders == ("a", "c")
+    assert away.asked == ["Enrol"] * 3
+    assert vars(owners.accounts()["b"]) == {"taken": 0, "queries": 0, "spare": 0}
+
+
+def test_every_slot_of_an_owner_that_leaves_for_good_counts(run):
+    """It was enrolled, and nobody else knows whether it has charged what it was asked."""
+    owners, away = with_away(run, run.direct(SeededDraws(5)), range(2, 9))
+    rounds = [owners.train(round, everywhere(run)) for round in range(3)]
+    assert [type(found.answers["b"]) for found in rounds] == [Sent, Lost, Lost]
+    assert away.asked == ["Enrol", "Answer", "Answer", "Answer"]
+    assert vars(owners.accounts()["b"]) == {"taken": 3, "queries": 6, "spare": 0}
+
+
+@pytest.mark.parametrize("refusal", list(Refusal))
+def test_an_owner_that_declines_stays_refused_and_one_that_cannot_now_is_asked_again(run, refusal):
+    connections = run.direct(SeededDraws(5))
+    asked = []
+
+    def change(question, answer):
+        asked.append(type(question).__name__)
+        return Declined(refusal) if len(asked) == 1 else answer
+
+    owners = run.owners(connections | {"b": Between(connections["b"], change)})
+    answers = [owners.train(round, everywhere(run)).answers["b"] for round in range(2)]
+    if refusal in (Refusal.BUSY, Refusal.FAILED):
+        assert asked == ["Enrol", "Enrol", "Answer"]
+        assert answers[0] == Lost(f"was not reached: {refusal.value}")
+        assert isinstance(answers[1], Sent)
+    else:
+        assert asked == ["Enrol"]
+        assert answers == [Refused(f"the owner does not take the run: {refusal.value}")] * 2
+
+
+def test_only_whoever_is_asked_is_enrolled_late(run):
+    owners, away = with_away(run, run.direct(SeededDraws(5)), {0})
+    owners.train(0, everywhere(run))
+    owners.train(1, Helpers(("a", "c"), lambda names: run.served.start.expand(len(names), -1)))
+    assert away.asked == ["Enrol"]
+    assert kinds(owners.train(2, everywhere(run))) == [Sent] * 3
+
+
+def test_who_was_missed_is_known_after_a_restart(run):
+    connections = run.direct(SeededDraws(5))
+    owners, away = with_away(run, connections, {0, 1})
+    owners.train(0, everywhere(run))
+    fresh = run.owners(connections | {"b": away})
+    fresh.load(json.loads(json.dumps(owners.save())))
+    assert fresh.accounts() == owners.accounts()
+    assert kinds(fresh.train(1, everywhere(run))) == [Sent, Lost, Sent]
+    assert kinds(fresh.train(2, everywhere(run))) == [Sent] * 3
+    assert away.asked == ["Enrol", "Enrol", "Enrol", "Answer"]
+    assert connections["a"].asked == [(0, 0), (1, 0), (2, 0)]
+
+
+def masked(rounds, attempts=0):
+    run = Run.of(
+        config_of(
+            rounds=rounds, privacy__masks=True, local__local_steps=1, privacy__attempts=attempts, privacy__least_clients=2
+        )
+    )
+    keys = run.pinned()
+    connections = run.direct(SeededDraws(5))
+    for name, connection in connections.items():
+        connection.identity = keys[name]
+    return run, connections
+
+
+def sessions(connection, seen):
+    """A connection that notes the session of every question."""
+
+    def change(question, answer):
+        seen.append((type(question).__name__, question.session))
+        return answer
+
+    return Between(connection, change)
+
+
+def test_all_meet_anew_where_somebody_joins_a_masked_run_late():
+    run, connections = masked(rounds=4)
+    seen = []
+    away = Away(connections["b"], {0, 1})
+    owners = run.owners(connections | {"a": sessions(connections["a"], seen), "b": away})
+    rounds = run.apart(owners)
+    assert [len(uploads.senders) for _, uploads in rounds] == [2, 2, 3, 3]
+    assert [uploads.attempts for _, uploads in rounds] == [1] * 4
+    for round, (_, uploads) in enumerate(rounds):  # masks that did not cancel would be 2^31 steps of the grid
+        assert run.held.sums.change(uploads.total.value, uploads.senders, round).abs().max() < 100
+    assert [kind for kind, _ in seen] == ["Enrol", "Answer", "Answer", "Enrol", "Answer", "Answer"]
+    first, second = dict.fromkeys(session for _, session in seen)
+    assert [session for _, session in seen] == [first] * 3 + [second] * 3  # none where nobody joined
+    accounts = owners.accounts()
+    assert [(accounts[name].taken, accounts[name].spare) for name in "abc"] == [(4, 0), (2, 0), (4, 0)]
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name] == accounts[name]
+
+
+def test_who_cannot_be_reached_in_the_new_session_is_lost_and_costs_nothing():
+    run, connections = masked(rounds=4)
+    late = Away(connections["b"], {0})
+    gone = Away(connections["c"], {2})  # it was asked for round 0, and is away while the others meet again
+    owners = run.owners(connections | {"b": late, "c": gone})
+    rounds = run.apart(owners)
+    assert [uploads.senders for _, uploads in rounds] == [("a", "c"), ("a", "b"), ("a", "b", "c"), ("a", "b", "c")]
+    assert rounds[1][1].answers["c"].reason.startswith("was not reached: ")
+    accounts = owners.accounts()
+    assert [accounts[name].taken for name in "abc"] == [4, 3, 3]
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name] == accounts[name]
+
+
+def test_who_is_not_there_after_a_new_meeting_is_not_listed_again():
+    run, connections = masked(rounds=2, attempts=1)
+    connections["b"].restarts = {(1, 0)}  # all meet again in round 1
+    gone = Away(connections["c"], {3})  # Enrol, two answers, and away when they meet
+    owners = run.owners(connections | {"c": gone})
+    rounds = run.apart(owners)
+    assert rounds[1][1].senders == ()
+    assert connections["a"].asked == [(0, 0), (1, 0)]  # one is left, and a sum needs two
+    assert owners.attempts == 0
+
+
+def test_a_run_that_goes_on_from_an_older_session_loses_no_round():
+    """Its server ended after all had met anew, and before that was saved. What nobody has answered is asked again."""
+    run, connections = masked(rounds=3)
+    owners = run.owners(connections | {"b": Away(connections["b"], {0})})
+    first = owners.train(0, everywhere(run))
+    assert first.senders == ("a", "c")
+    saved = json.loads(json.dumps(owners.save()))
+    owners._enrol_missed(run.document.names)  # b comes, and all meet
+    again = run.owners(connections)
+    again.load(saved)
+    second = again.train(1, everywhere(run))
+    assert second.senders == ("a", "b", "c")
+    assert second.attempts == 1
+    assert run.held.sums.change(second.total.value, second.senders, 1).abs().max() < 100
+    assert [again.accounts()[name].taken for name in "abc"] == [2, 1, 2]
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name] == again.accounts()[name]
+
+
+def test_owners_that_forget_every_session_are_asked_twice_and_no_more():
+    run, connections = masked(rounds=1, attempts=1)
+    asked = []
+
+    def change(question, answer):
+        asked.append(type(question).__name__)
+        return answer if isinstance(question, Enrol) else Declined(Refusal.SESSION)
+
+    owners = run.owners({name: Between(own, change) for name, own in connections.items()})
+    found = owners.train(0, everywhere(run))
+    assert set(found.answers.values()) == {Refused(Refusal.SESSION.value)}
+    assert asked.count("Answer") == 6
+    assert all(account.taken == 0 for account in owners.accounts().values())
+
+
+@pytest.mark.parametrize("changed", [{"introduction": None}, {"name": "a"}])
+def test_whoever_does_not_introduce_itself_is_refused(changed):
+    run, connections = masked(rounds=1)
+
+    def change(question, answer):
+        if not isinstance(question, Enrol):
+            return answer
+        shown = None if "introduction" in changed else replace(answer.introduction, **changed)
+        return replace(answer, introduction=shown)
+
+    found = run.owners(connections | {"b": Between(connections["b"], change)}).train(0, everywhere(run))
+    assert "did not introduce itself" in found.answers["b"].reason
+    assert found.senders == ("a", "c")
+
+
 # ---------------------------------------------------------------------- ledgers that go back
 
 

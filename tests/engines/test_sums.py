@@ -260,7 +260,8 @@ def test_nothing_of_a_single_message_is_beside_the_sum(kind, masked):
     run = train(engine_of(kind, jobs_for(), SeededDraws(5), masked=masked, least=2))
     for summed in run.summed:
         assert set(summed.answers.values()) == {Sent(None, 1)}
-        assert vars(summed).keys() == {"answers", "total", "attempts"}
+        assert vars(summed).keys() == {"answers", "total", "attempts", "public"}
+        assert not summed.public  # clients of one process
         assert summed.attempts == 1  # a number that the server knows: it asked for each attempt
 
 

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from ..asking.document import RunDocument
 from ..local.answers import Absent, Answer, Lost, Refused, Sent
-from .status import ClientStatus, NodeState, Phase, Status, late, write
+from .status import ClientStatus, Node, Phase, Reaction, Status, is_late, write
 
-WORDS: dict[type[Answer], str] = {Sent: "sent", Absent: "absent", Refused: "refused", Lost: "lost"}
+WORDS: dict[type[Answer], Reaction] = {Sent: "sent", Absent: "absent", Refused: "refused", Lost: "lost"}
 EVERY = 2.0  # seconds between two writings
 
 Scores = Mapping[str, float | None]
@@ -106,20 +106,22 @@ class Board:
 
     def _client(self, name: str) -> ClientStatus:
         waits = self.there.waited_for.get(name) if self.there else None
-        answer = self._answers.get(name)
+        given = self._answers.get(name)
+        answer: Reaction = "asked" if waits else "" if given is None else WORDS.get(type(given), "")
+        since = waits.since if waits else None
         return ClientStatus(
             name=name,
             node=self._node(name),
-            answer="asked" if waits else "" if answer is None else WORDS.get(type(answer), ""),
-            reason=waits.wrong if waits else getattr(answer, "reason", ""),
-            late=waits is not None and late(time.time(), waits.since, self._question),
-            since=waits.since if waits else None,
-            rounds=self._counts[name],
+            answer=answer,
+            reason=waits.wrong if waits else getattr(given, "reason", ""),
+            late=is_late(time.time(), since, answer, self._question),
+            since=since,
+            answered=self._counts[name],
             last=self._last.get(name),
             shown=self._scores.get(name),
         )
 
-    def _node(self, name: str) -> NodeState:
+    def _node(self, name: str) -> Node:
         if self.there is None or name not in self.there.registered:
             return "not registered"
         return "online" if name in self.there.online else "offline"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -26,18 +27,20 @@ from ..config import Config
 from ..config import load as load_config
 from ..data import Description
 from ..data.preprocessing import Preprocessing
+from ..engines.chosen import Chosen
 from ..engines.owners import Asked, Owners
 from ..events import Note, Watch, Working
-from ..files import PREPROCESSING, RECORD, claimed, write_file
+from ..files import RECORD, claimed, write_file
 from ..limits import RECORD as RECORD_UNIT
 from ..limits import Unit
 from ..local.sums import Sums
 from ..record import RunRecord
 from ..run.checkpoint import MANIFEST
+from ..run.deployment import deployment_of
+from ..run.folder import begin, finish
+from ..run.history import logged_lines
 from ..run.loop import rounds_of
 from ..run.prepare import Prepared, prepare
-from ..run.recording import guarantees_of, record_of, write_models
-from ..run.training import _write_config
 from ..sync import Helpers, Summed, Uploads
 from ..values import NOT_GIVEN, BadValue
 from .board import Board
@@ -66,9 +69,8 @@ def serve(folder: Path, watch: Watch = lambda event: None) -> RunRecord:
 def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> RunRecord:
     from ..engines.flower.exchange import Exchange, Patience, Through
 
-    rules = Preprocessing.read(places.preprocessing)
     config = _config(places)
-    description = described(config, rules)
+    description = described(config, Preprocessing.read(places.preprocessing))
     prepared = prepare(config, description, watch=watch)
     started = Started.again(places.begun)
     document = document_of(prepared, description, started.run)
@@ -89,15 +91,29 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> Run
 def _trained(
     prepared: Prepared, places: ServerPlaces, settings: ServerSettings, started: Started, owners: Owners, watch: Watch
 ) -> RunRecord:
-    _write_config(places.run, prepared.config)
-    write_file(places.run / PREPROCESSING, places.preprocessing.read_bytes())
+    begun = time.perf_counter()
+    begin(places.run, prepared.config, Preprocessing.read(places.preprocessing))
     if not (places.run / "checkpoint" / MANIFEST).is_file():
         owners.enrol()  # before the first checkpoint, which keeps the session of masks
-    run = rounds_of(prepared, places.run, watch, engine=owners)
-    record = record_of(prepared, run, guarantees_of(prepared), {}, (), watch)
-    write_models(places.run / "models", prepared, run)
-    write_file(places.run / RECORD, record.text().encode())
-    return record
+    choice = settings.participation
+    engine = Chosen(owners, choice.share, prepared.config.seed) if choice.chosen_by == "server" else owners
+    run = rounds_of(prepared, places.run, watch, engine=engine)
+    said = deployment_of(
+        logged_lines(places.run),
+        engine.names,
+        carrier=carrier(),
+        participation=choice.chosen_by,
+        share=choice.share,
+        resumed=started.times - 1,
+    )
+    took = time.perf_counter() - begun
+    timings = {"train": took, "all": took}
+    return finish(prepared, run, places.run, watch, timings, measured=run.measure(), deployment=said).record
+
+
+def carrier() -> str:
+    """What carries questions and answers, with its version."""
+    return f"Flower {version('flwr')}"
 
 
 class Noting(Owners):

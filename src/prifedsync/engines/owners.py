@@ -3,13 +3,16 @@
 What an owner sends is checked like anything from outside: a wrong length, a number that is none or a message beyond all
 bounds makes the client `Lost`, and nothing of it enters a merge. A ledger that goes back is noticed: an owner's head may
 only grow.
+
+An owner that declines the run is refused for good. One that cannot be reached when it is enrolled is lost to the round,
+costs nothing, and is enrolled again before the next one that asks it.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -37,6 +40,8 @@ SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
+RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
+PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
 
@@ -55,7 +60,8 @@ class Owner:
     spare: int = 0
     accepted: Head | None = None  # the last head that came with an enrolment
     replied: Head | None = None  # and with a reply
-    refused: str = ""  # why it is not enrolled
+    refused: str = ""  # why it does not take the run, for good
+    missed: str = ""  # why it could not be enrolled when it was tried last; it is tried again
 
     @property
     def head(self) -> Head | None:
@@ -67,7 +73,7 @@ class Owner:
         """After an enrolment, whose head is the end of its ledger. Refused if that is behind what it sent before."""
         for before in (self.accepted, self.replied):
             _check_extends(before, head)
-        return replace(self, accepted=head, refused="")
+        return replace(self, accepted=head, missed="")
 
     def answered(self, head: Head) -> Owner:
         """After a reply. One that was stored has the head of its time, which may be before that of an enrolment."""
@@ -129,53 +135,102 @@ class Owners:
         self._is_enrolled = False
         self._scores: dict[str, dict[str, float | None]] = {}
 
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return self.document.jobs
+
     # ------------------------------------------------------------------ enrolment
 
     def enrol(self) -> None:
-        """All owners are given the document, in a new session where messages are masked."""
-        self._session = os.urandom(SESSION_BYTES) if self.document.masks else b""
-        question = Enrol(self.document.mapping, self._session)
-        answers = self._ask(dict.fromkeys(self.names, question))
-        self._introductions = tuple(
-            each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each
-        )
+        """All owners but those that declined are given the document, in a new session where messages are masked."""
+        self._session = self._new_session()
+        self._introductions = self._enrol(self._willing(self.names), self._session, self.patience)
         self._is_enrolled = True
+
+    def _enrol_missed(self, asked: Sequence[str]) -> None:
+        """Enrol whoever is asked and could not be reached before.
+
+        Each is tried once, so that those who are there wait no longer than a connection does. In a masked run all must
+        meet in one session: the others go over to a new one only where somebody new is in it.
+        """
+        missed = [name for name in self._willing(asked) if self._owners[name].missed]
+        if not missed:
+            return
+        session = self._new_session()
+        joined = self._enrol(missed, session)
+        if not self.document.masks or not joined:
+            return
+        others = [name for name in self._willing(self.names) if name not in missed]
+        self._introductions = joined + self._enrol(others, session, self.patience)
+        self._session = session
+
+    def _new_session(self) -> bytes:
+        return os.urandom(SESSION_BYTES) if self.document.masks else b""
+
+    def _willing(self, names: Sequence[str]) -> list[str]:
+        """Those that did not decline the run."""
+        return [name for name in names if name in self._owners and not self._owners[name].refused]
+
+    def _enrol(self, names: Sequence[str], session: bytes, patience: float = 0.0) -> tuple[Introduction, ...]:
+        """Give these owners the document; the introductions of those that accept, where messages are masked."""
+        question = Enrol(self.document.mapping, session)
+        answers = self._ask(dict.fromkeys(names, question), patience)
+        return tuple(each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each)
 
     def _enrolled(self, name: str, answer: Answered | Broken) -> Introduction | None:
         """Note whether the owner takes the run; its introduction."""
         owner = self._owners[name]
+        passing = isinstance(answer, Declined) and answer.refusal in PASSING
+        if passing or isinstance(answer, Broken):
+            why = answer.refusal.value if isinstance(answer, Declined) else answer
+            self._owners[name] = replace(owner, missed=f"was not reached: {why}")
+            return None
         try:
             if isinstance(answer, Accepted):
+                self._check_introduction(name, answer.introduction)
                 self._owners[name] = owner.enrolled(answer.head)
                 return answer.introduction
-            raise Broken(answer.refusal.value) if isinstance(answer, Declined) else Broken(str(answer))
+            raise Broken(answer.refusal.value if isinstance(answer, Declined) else str(answer))
         except Broken as broken:
-            self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}")
+            self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}", missed="")
         return None
+
+    def _check_introduction(self, name: str, introduction: Introduction | None) -> None:
+        """Whether the others can meet it; the signature is for them to check."""
+        if self.document.masks and (introduction is None or introduction.name != name):
+            raise Broken("it did not introduce itself")
 
     # ------------------------------------------------------------------ the protocol of sync.py
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody who is asked answers, all of them side by side."""
-        if not self._is_enrolled:
+        if self._is_enrolled:
+            self._enrol_missed(helpers.names)
+        else:
             self.enrol()
         self._scores = {}
-        answers: dict[str, Answer] = {}
-        for name in helpers.names:
-            refused = self._owners[name].refused if name in self._owners else "is not a client of this engine"
-            answers[name] = Refused(refused) if refused else Absent()  # until its reply is there
-        present = [name for name in self.names if name in answers and not isinstance(answers[name], Refused)]
+        answers = {name: self._before_asking(name) for name in helpers.names}
+        present = self._there(name for name in self.names if name in answers)
         rows = helpers(present) if present else self.start.new_zeros(0, len(self.start))
         bodies = dict(zip(present, self._bodies(rows), strict=True))
         if self.document.masks:
             return self._masked(round, answers, bodies)
         got = self._slot(_Asking(round, 0, (), ()), answers, bodies)
         if self.sums is not None:
-            return Summed(answers, Noised(_total(got, len(self.start))))
+            return Summed(answers, Noised(_total(got, len(self.start))), public=True)
         sent = [got[name] for name in self.names if name in got]
         stacked = torch.stack(sent) if sent else self.start.new_zeros(0, len(self.start))
         ordered = {name: answers[name] for name in helpers.names}
-        return Uploads(ordered, Noised(stacked))
+        return Uploads(ordered, Noised(stacked), public=True)
+
+    def _before_asking(self, name: str) -> Answer:
+        """Why an owner is not asked in this round; `Absent` where it is, until its reply is there."""
+        owner = self._owners.get(name)
+        if owner is None:
+            return Refused("is not a client of this engine")
+        if owner.refused:
+            return Refused(owner.refused)
+        return Lost(owner.missed) if owner.missed else Absent()
 
     def _bodies(self, rows: Tensor) -> list[bytes]:
         """What each is sent; once where it is the same for all."""
@@ -185,12 +240,16 @@ class Owners:
         return [packed(HELPER, row) for row in cut]
 
     def _masked(self, round: int, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> Summed:
-        """The sum of masked messages. One that lacks a message is taken again without those who sent none."""
+        """The sum of masked messages. One that lacks a message is taken again without those who sent none.
+
+        All meet in a new session where an owner was restarted in between, or where this run goes on from an older one.
+        """
         assert self.sums is not None
         listed = list(bodies)
         before = self.attempts
         total = torch.zeros(len(self.start), dtype=torch.int64)
         attempt = 0
+        has_met = False
         while listed:
             if len(listed) < self.sums.least:
                 short = f"{len(listed)} clients are left for a sum, and {self.sums.least} must be in it"
@@ -201,18 +260,22 @@ class Owners:
             if len(got) == len(listed):
                 total = torch.from_numpy(summed([row.numpy().tobytes() for row in got.values()]))
                 break
-            self._meet_again(answers)
+            restarted = [name for name in listed if answers[name] == RESTARTED]
+            if restarted:
+                self.enrol()
+            if restarted and not got and not has_met:  # nobody has answered this slot, so it can be asked again
+                listed = self._there(restarted)
+                has_met = True
+                continue
             answers |= {name: Lost(NO_SUM, arrived=True) for name in got}
-            listed = list(got) if self.attempts < self.sums.attempts else []
+            listed = self._there(got) if self.attempts < self.sums.attempts else []
             attempt += 1
             self.attempts += bool(listed) and len(listed) >= self.sums.least
-        return Summed(answers, Noised(total), 1 + self.attempts - before)
+        return Summed(answers, Noised(total), 1 + self.attempts - before, public=True)
 
-    def _meet_again(self, answers: Mapping[str, Answer]) -> None:
-        """A new session for all, where an owner was restarted in between."""
-        restarted = Refused(Refusal.SESSION.value)
-        if restarted in answers.values():
-            self.enrol()
+    def _there(self, names: Iterable[str]) -> list[str]:
+        """Those of these that are in the present session."""
+        return [name for name in names if isinstance(self._before_asking(name), Absent)]
 
     def _slot(self, slot: _Asking, answers: dict[str, Answer], bodies: Mapping[str, bytes]) -> dict[str, Tensor]:
         """What those send who send something for this slot; `answers` say what became of each."""
@@ -224,7 +287,7 @@ class Owners:
             for name, body in bodies.items()
         }  # fmt: skip
         got = {}
-        for name, answer in self._ask(questions).items():
+        for name, answer in self._ask(questions, self.patience).items():
             answers[name], row = self._read(name, slot.attempt, answer)
             if row is not None:
                 got[name] = row
@@ -273,13 +336,13 @@ class Owners:
         if reply.scores:
             self._scores[name] = {metric: reply.scores.get(metric) for metric in self.document.metrics}
 
-    def _ask(self, questions: Mapping[str, Question]) -> dict[str, Answered | Broken]:
+    def _ask(self, questions: Mapping[str, Question], patience: float) -> dict[str, Answered | Broken]:
         """What each owner answers, in the order of the questions."""
         if not questions:
             return {}
 
         def one(name: str) -> Answered | Broken:
-            until = time.monotonic() + self.patience
+            until = time.monotonic() + patience
             answer = self._asked_once(name, questions[name])
             while (isinstance(answer, Broken) or answer == BUSY) and time.monotonic() < until:
                 time.sleep(PAUSE)
@@ -334,8 +397,8 @@ class Owners:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on in the same session: a reply of another one would not cancel in a sum with it."""
-        if state["document"] != self.document.digest.hex():
-            raise BadValue("resume", state["document"], "is another run", "go on with the document it was begun with")
+        if state.get("document") != self.document.digest.hex():
+            raise BadValue("resume", state.get("document"), "is another run", "go on with the document it was begun with")
         self.attempts = state["attempts"]
         self._session = bytes.fromhex(state["session"])
         self._introductions = tuple(
@@ -363,9 +426,10 @@ def _total(got: Mapping[str, Tensor], count: int) -> Tensor:
 def _noted(owner: Owner) -> dict[str, Any]:
     heads = {"accepted": owner.accepted, "replied": owner.replied}
     shown = {name: None if head is None else [head.number, head.hash.hex()] for name, head in heads.items()}
-    return {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare, "refused": owner.refused, **shown}
+    counts = {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare}
+    return {**counts, "refused": owner.refused, "missed": owner.missed, **shown}
 
 
 def _read_owner(noted: Mapping[str, Any]) -> Owner:
     heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
-    return Owner(noted["taken"], noted["queries"], noted["spare"], refused=noted["refused"], **heads)
+    return Owner(**{**noted, **heads})

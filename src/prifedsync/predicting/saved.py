@@ -121,6 +121,8 @@ class SavedRun(Usable):
         path = self.folder / "models" / "personal" / f"{quote(client, safe='')}.safetensors"
         if not path.is_file():
             rule = "has no model of its own: the client took part in no round, or its file was removed"
+            if self.record.deployment is not None:
+                rule = "has no model of its own here: it stays with its owner"
             raise BadValue("client", repr(client), rule, f'use the released model, "{GLOBAL}"')
         return path
 

@@ -32,9 +32,14 @@ def _columns(scores: Mapping[str, Any], prefix: str) -> Row:
     }
 
 
-def logged_rows(folder: Path | None, others: Sequence[str]) -> list[Row]:
-    """The rounds that a resumed run has behind it. The log holds no times, so `seconds` is None."""
+def logged_lines(folder: Path | None) -> list[dict[str, Any]]:
+    """The lines of the log in a run folder; none where there is no log."""
     path = folder / LOG if folder else None
     if path is None or not path.is_file():
         return []
-    return [row_of(json.loads(line), None, others) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def logged_rows(folder: Path | None, others: Sequence[str]) -> list[Row]:
+    """The rounds that a resumed run has behind it. The log holds no times, so `seconds` is None."""
+    return [row_of(line, None, others) for line in logged_lines(folder)]

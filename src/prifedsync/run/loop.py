@@ -21,6 +21,7 @@ from ..scores import Measurement, Score, Values
 from ..server import Aggregator
 from ..sync import Aggregation, Answers, Clients, Engine, Summed, Uploads, synchronise
 from .checkpoint import Checkpoint
+from .deployment import answers_in_line
 from .history import Row, logged_rows, row_of
 from .prepare import Prepared
 from .tensorboard import events_of
@@ -135,7 +136,7 @@ def rounds_of(
             now = time.perf_counter()
             done = _done(run, uploads, scored, (now - begun) / (run.server.round - first))
             run.enough = until(done)
-            line = _line(done)
+            line = _line(done) | answers_in_line(uploads, run.engine.names)
             log.append(line)
             run.history.append(row_of(line, now - last, others))
             last = now

@@ -33,10 +33,13 @@ from ..record import (
     NO_GUARANTEE,
     NOTHING_LEAVES,
     OVERLAP,
+    REPLIES_LEAK,
     SCORES_LEAK,
+    SERVER_CHOSE,
     SHARED_PERSONS,
     SIMULATION,
     TIMINGS_LEAK,
+    WITH_OWNERS,
     ClientRecord,
     Guarantees,
     RunRecord,
@@ -80,9 +83,9 @@ def stated(
 
 def record_of(
     prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]],
-    given: Sequence[str], watch: Watch,
+    given: Sequence[str], watch: Watch, deployment: Mapping[str, Any] | None = None,
 ) -> RunRecord:  # fmt: skip
-    """`measured`: model → one measurement for each metric."""
+    """`measured`: model → one measurement for each metric. `deployment`: `deployment_of`, where owners hold the clients."""
     config = prepared.config
     randomness = config.privacy.randomness
     check_counts(prepared, run.engine)
@@ -101,7 +104,7 @@ def record_of(
         in_use=_in_use(prepared),
         unit=prepared.description.unit,
         note=about_scale([metric.name for metric in prepared.metrics], span),
-        warnings=_warnings(prepared, given, guarantees, statement),
+        warnings=_warnings(prepared, given, guarantees, statement, deployment),
         settings=prepared.settings.reasons,
         versions=versions(),
         device=device_name(prepared.net.device),
@@ -109,7 +112,8 @@ def record_of(
         parameters=prepared.net.count,
         attempts_used=sum(row["attempts"] - 1 for row in run.history),
         uploads_lost=sum(row["lost"] for row in run.history),
-        personal_models=_publishing(prepared, run.engine.models(run.server.released)[prepared.jobs[0].client]),
+        personal_models=_with_owners(prepared) if deployment else _of_clients(prepared, run),
+        deployment=deployment,
     )
     return _with_few_intervals(record)
 
@@ -215,6 +219,17 @@ def _nothing_leaves(prepared: Prepared) -> str:
     return NOTHING_LEAVES if not rule.uploads and not prepared.plans and not rule.publishes else ""
 
 
+def _of_clients(prepared: Prepared, run: Session) -> str:
+    """Whether the clients' own models may be published: all of a run are of one kind."""
+    return _publishing(prepared, run.engine.models(run.server.released)[prepared.jobs[0].client])
+
+
+def _with_owners(prepared: Prepared) -> str:
+    """The same where the models are not here."""
+    kept = prepared.rule.kept and not prepared.rule.publishes
+    return f"{WITH_OWNERS}; not private if published: {KEPT}" if kept else WITH_OWNERS
+
+
 def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> str:
     """Whether a model of this run may be published."""
     if isinstance(model, LocalOnly):
@@ -254,8 +269,9 @@ def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
 
 
 def _warnings(
-    prepared: Prepared, given: Sequence[str], guarantees: Guarantees, statement: Statement | None
-) -> tuple[str, ...]:
+    prepared: Prepared, given: Sequence[str], guarantees: Guarantees, statement: Statement | None,
+    deployment: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:  # fmt: skip
     config = prepared.config
     found = list(statement.warnings) if statement else []
     found += prepared.settings.warnings
@@ -265,10 +281,17 @@ def _warnings(
     if private and prepared.federation and any(len(client.test) for client in prepared.federation.clients):
         found.append(SCORES_LEAK)
     if private and prepared.plans:
-        found.append(TIMINGS_LEAK)
-    if config.privacy.masks and prepared.plans:
+        found.append(REPLIES_LEAK if deployment else TIMINGS_LEAK)
+    if config.privacy.masks and prepared.plans and not deployment:
         found.append(MASKS_SIMULATED)
-    if config.data.source in ("csv", "npz") and Path(config.data.path).is_file() and not config.data.client_column:
+    if deployment and deployment["participation"] == "server" and prepared.plans:
+        found.append(SERVER_CHOSE)
+    if (
+        prepared.federation
+        and config.data.source in ("csv", "npz")
+        and Path(config.data.path).is_file()
+        and not config.data.client_column
+    ):
         found.append("where records were dealt to clients here, the guarantee is about a record after it was dealt")
     if prepared.description.copies > 1 and prepared.plans:
         shared = OVERLAP if prepared.description.unit == RECORD else SHARED_PERSONS
@@ -289,8 +312,9 @@ def _rare_events(prepared: Prepared, guarantees: Guarantees) -> tuple[str, ...]:
     return rare_events(target, ((job.client, guarantees.planned(job.plan).honest) for job in prepared.jobs if job.plan))
 
 
-def write_models(folder: Path, prepared: Prepared, run: Session) -> None:
-    (folder / "personal").mkdir(parents=True, exist_ok=True)
+def write_models(folder: Path, prepared: Prepared, run: Session, personal: bool = True) -> None:
+    """The released model and, where they are here (`personal`), the clients' own."""
+    folder.mkdir(parents=True, exist_ok=True)
 
     def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> None:
         state = {name: value.contiguous() for name, value in prepared.net.state_dict(model.value).items()}
@@ -299,6 +323,9 @@ def write_models(folder: Path, prepared: Prepared, run: Session) -> None:
 
     if prepared.rule.uploads:  # else it is made of nothing
         write(folder / "global.safetensors", (Noised if prepared.plans else Unprotected)(run.server.released))
+    if not personal:
+        return
+    (folder / "personal").mkdir(exist_ok=True)
     models = run.engine.models(run.server.released)
     for name, account in run.engine.accounts().items():
         if account.taken:  # the others still have the first weights

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,23 @@ from typing import Any
 from torch import nn
 
 from ..accounting import PrivacyPlan
-from ..config import RENAMED, Config, from_mapping, load, to_toml
+from ..config import RENAMED, Config, from_mapping, load
 from ..data import Federation
 from ..events import Planned, Until, Watch
-from ..files import CONFIG, LOG, PREPROCESSING, RECORD, claimed, not_begun, write_file
+from ..files import CONFIG, LOG, RECORD, claimed, not_begun
 from ..local import LayerRules, Update
 from ..metrics import GIVEN_METRIC, Metric
 from ..models import GIVEN_MODEL
 from ..planning import GIVEN_OPTIMISER
-from ..record import (
-    RunRecord,
-)
+from ..record import RunRecord
 from ..rules import Rule
 from ..values import BadValue
 from .baselines import compared, comparison
 from .checkpoint import Checkpoint
+from .folder import begin, finish, write_config
 from .loop import rounds_of
 from .prepare import GIVEN, Prepared, prepare
-from .recording import device_name, guarantees_of, record_of, statement_of, versions, write_models
+from .recording import device_name, versions
 from .result import Result
 from .threads import set_threads, threads_restored
 from .watching import watching
@@ -216,17 +214,12 @@ def trace(
             raise BadValue("folder", folder, "holds a finished run", "name another")
         # a checkpoint of other plans or records is refused when it is loaded
         prepared = like.under(config) if like and like.serves(config) else prepare(config, watch=watch)
-        _write_config(folder, prepared.config)
+        write_config(folder, prepared.config)
         set_threads(prepared)
         rounds_of(prepared, folder, watch, lambda done: until(done) or done.round == done.rounds)
         rounds = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
         device = device_name(prepared.net.device)
         return Trace(rounds, prepared, device, versions())
-
-
-def _write_config(folder: Path, config: Config) -> None:
-    """The config with absolute paths, so that the run can be resumed from anywhere."""
-    write_file(folder / CONFIG, to_toml(config.located(Path.cwd())).encode())
 
 
 def _run(config: Config, given: FromPython, folder: Path | None, watch: Watch) -> Result:
@@ -240,8 +233,7 @@ def _trained(config: Config, given: FromPython, folder: Path | None, watch: Watc
     set_threads(prepared)
     config = prepared.config
     if folder:
-        _write_config(folder, config)
-        write_file(folder / PREPROCESSING, json.dumps(prepared.preprocessing.as_json(), indent=1, allow_nan=False).encode())
+        begin(folder, config, prepared.preprocessing)
     if prepared.contributions:
         watch(Planned(prepared.contributions))
     run = rounds_of(prepared, folder, watch)
@@ -250,11 +242,4 @@ def _trained(config: Config, given: FromPython, folder: Path | None, watch: Watc
     for kind in compared(prepared):
         measured[kind] = comparison(prepared, kind, watch)
     timings = {"train": trained - started, "all": time.perf_counter() - started}
-    guarantees = guarantees_of(prepared)
-    record = record_of(prepared, run, guarantees, measured, given.names, watch)
-    record = replace(record, timings=timings, host=platform.platform())
-    if folder:
-        write_models(folder / "models", prepared, run)
-        write_file(folder / RECORD, record.text().encode())
-        Checkpoint(folder / "checkpoint").remove()
-    return Result(record, prepared, run.server, run.engine, folder, run.history, statement_of(prepared, guarantees))
+    return finish(prepared, run, folder, watch, timings, measured=measured, given=given.names)

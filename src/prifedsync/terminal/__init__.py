@@ -7,6 +7,7 @@ from .audit import print_audit
 from .bench import print_bench
 from .checkup import print_checkup
 from .contributions import print_contributions
+from .deployment import print_deploy_status
 from .evaluation import print_evaluation
 from .ledger import print_entries, print_status
 from .lines import print_warnings, screen
@@ -28,6 +29,7 @@ __all__ = [
     "print_bench",
     "print_checkup",
     "print_contributions",
+    "print_deploy_status",
     "print_entries",
     "print_evaluation",
     "print_partition",

@@ -11,6 +11,7 @@ from ..accounting.statement import in_one_line
 from ..limits import Unit
 from ..record import KEPT, RunRecord
 from ..scores import LEVEL, Interval
+from .deployment import print_deployment
 from .joining import print_joining
 from .lines import say, say_place, screen, show, table_of, warn
 from .views import print_views
@@ -24,11 +25,14 @@ def print_record(record: RunRecord, folder: object) -> None:
     """The final tables, the guarantee, and where everything lies."""
     console = screen()
     for metric in record.metrics:
-        show(console, _table(record, metric))
+        if record.by_metric[metric]:  # owners may show no score
+            show(console, _table(record, metric))
     for line in _explained(record):
         say(console, line)
     if record.uploads_lost:
         say(console, _losses(record))
+    if record.deployment is not None:
+        print_deployment(console, record.deployment)
     print_joining(console, record.joining_shown, len(record.clients))
     if record.guarantee is not None:
         say(console, guarantee_line(record))
