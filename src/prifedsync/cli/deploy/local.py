@@ -22,7 +22,7 @@ def local(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the run folder and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Rehearse a project on this machine: all parties, on 127.0.0.1, with new ledgers."""
+    """Rehearse a project on this machine, with all parties in it."""
     from ...deploy.rehearsal import rehearse
     from ...terminal import View, print_record
 
