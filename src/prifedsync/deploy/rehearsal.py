@@ -149,6 +149,6 @@ def rehearse(project: Path, out: Path, watch: Watch = lambda event: None, reply:
         watch(Working("starting the clients", 0, 1))
         with Clients(copy) as clients:
             clients.wait_for_owners()
-            record = serve(copy.server.folder, watch)
+            record = serve(copy.server.folder, watch, rehearsal=True)
         shutil.copytree(copy.server.run, out)
     return record

@@ -58,25 +58,39 @@ RUN_BYTES = 16
 WAITING = 0.5  # seconds between two looks for clients
 
 
-def serve(folder: Path, watch: Watch = lambda event: None) -> RunRecord:
-    """The whole run, from wherever it is; its record. A run that is finished has its record at once."""
+def serve(folder: Path, watch: Watch = lambda event: None, rehearsal: bool = False) -> RunRecord:
+    """The whole run, from wherever it is; its record. A run that is finished has its record at once.
+
+    rehearsal: all parties are on this machine, and the record says so.
+    """
     settings = server_settings(folder)
     places = ServerPlaces(settings.folder)
     with claimed(places.run, new=False) as run:
         if (run / RECORD).is_file():
             return RunRecord.read(run / RECORD)
-        return _served(settings, places, watch)
+        return _served(settings, places, watch, rehearsal)
 
 
-def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> RunRecord:
+@dataclass(frozen=True)
+class _Begun:
+    """A run that is prepared, and where it lies."""
+
+    settings: ServerSettings
+    places: ServerPlaces
+    prepared: Prepared
+    started: Started
+    rehearsal: bool
+
+
+def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
     from ..engines.flower.exchange import Exchange, Patience, Through
 
     config = _config(places)
     description = described(config, Preprocessing.read(places.preprocessing))
     prepared = prepare(config, description, watch=watch)
     check_roster(settings, places, tuple(description.sizes), watch)
-    started = Started.again(places)
-    document = document_of(prepared, description, started.run)
+    begun = _Begun(settings, places, prepared, Started.again(places), rehearsal)
+    document = document_of(prepared, description, begun.started.run)
     waiting = settings.waiting
     patience = Patience(waiting.round, waiting.question, waiting.offline)
     with ExitStack() as ending:
@@ -89,30 +103,31 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> Run
         _wait_for_clients(exchange, document.names, seconds, watch)
         connections = {name: Through(exchange, name, patience) for name in document.names}
         owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
-        return _trained(prepared, places, settings, started, owners, watch)
+        return _trained(begun, owners, watch)
 
 
-def _trained(
-    prepared: Prepared, places: ServerPlaces, settings: ServerSettings, started: Started, owners: Owners, watch: Watch
-) -> RunRecord:
-    begun = time.perf_counter()
-    begin(places.run, prepared.config, Preprocessing.read(places.preprocessing))
-    if not has_checkpoint(places):
+def _trained(begun: _Begun, owners: Owners, watch: Watch) -> RunRecord:
+    since = time.perf_counter()
+    prepared = begun.prepared
+    folder = begun.places.run
+    begin(folder, prepared.config, Preprocessing.read(begun.places.preprocessing))
+    if not has_checkpoint(begun.places):
         owners.enrol()  # before the first checkpoint, which keeps the session of masks
-    choice = settings.participation
+    choice = begun.settings.participation
     engine = Chosen(owners, choice.share, prepared.config.seed) if choice.chosen_by == "server" else owners
-    run = rounds_of(prepared, places.run, watch, engine=engine)
+    run = rounds_of(prepared, folder, watch, engine=engine)
     said = deployment_of(
-        logged_lines(places.run),
+        logged_lines(folder),
         engine.names,
         carrier=carrier(),
         participation=choice.chosen_by,
         share=choice.share,
-        resumed=started.resumed,
+        resumed=begun.started.resumed,
+        rehearsal=begun.rehearsal,
     )
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - since
     timings = {"train": took, "all": took}
-    return finish(prepared, run, places.run, watch, timings, measured=run.measure(), deployment=said).record
+    return finish(prepared, run, folder, watch, timings, measured=run.measure(), deployment=said).record
 
 
 def carrier() -> str:
