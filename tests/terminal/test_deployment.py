@@ -190,7 +190,7 @@ def test_a_clock_that_is_behind_is_no_negative_age(printed):
     assert "last written 0 s ago" in printed(print_deploy_status, page(changed=NOW + 50), NOW)
 
 
-def test_a_rehearsal_is_not_called_a_run_between_machines():
+def test_a_rehearsal_is_not_called_a_run_between_machines(printed):
     said = words(printed(print_record, record(deployment=deployment(rehearsal=True)), None))
     assert "The run was rehearsed on one machine" in said
     assert "between machines" not in said
