@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from flwr.app import Message
@@ -31,9 +31,13 @@ PAUSE = 1.0  # seconds until a question is sent again that a site could not have
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
 MOST_LOST = 30  # times that a question is sent again because the SuperLink was not there
 SECONDS_FOR_A_NAME = 60.0
+LONGER = (
+    60.0  # seconds that Flower keeps a question longer than it is waited for: one that expired looks like a client's fault
+)
 MOST_SAID = 200  # characters of an error
 BUSY = Declined(Refusal.BUSY)
 NOT_THERE = "its SuperNode is not there"
+NOT_SENT = "the question could not be sent"
 LINK_LOST = "the SuperLink was not there"
 
 log = logging.getLogger(__name__)
@@ -53,9 +57,24 @@ class _Try:
     """A question that was sent once."""
 
     node: int
+    link: int  # how often the run had been submitted
     came: threading.Event = field(default_factory=threading.Event)
     answer: bytes | None = None
     wrong: str = ""  # why there is no answer
+
+    def lost(self) -> None:
+        """Nobody will answer it."""
+        self.wrong = self.wrong or LINK_LOST
+        self.came.set()
+
+
+@dataclass(frozen=True)
+class _Who:
+    """A question for a client's name."""
+
+    node: int
+    link: int  # how often the run had been submitted
+    until: float  # when it is given up
 
 
 @dataclass
@@ -79,7 +98,7 @@ class Exchange:
         self._beaten = clock()
         self._there: dict[str, int] = {}  # clients whose SuperNodes are there
         self._names: dict[int, str] = {}  # clients by their SuperNodes, where there are no keys to know them by
-        self._who: dict[str, int] = {}  # questions for names
+        self._who: dict[str, _Who] = {}  # questions for names
         self._gone: set[str] = set()  # clients that were waited for in vain
         self.waited_for: dict[str, UnderWay] = {}
         self._threads = [
@@ -89,7 +108,8 @@ class Exchange:
 
     def __enter__(self) -> Exchange:
         self._link.renew(0)
-        self._notice()
+        with suppress(Failed):  # the threads see to that
+            self._notice()
         for thread in self._threads:
             thread.start()
         return self
@@ -98,6 +118,7 @@ class Exchange:
         """Nobody waits for an answer any more."""
         self._over.set()
         self._some.set()
+        self._link.stop()
         for one in list(self._tries.values()):
             one.came.set()
 
@@ -106,6 +127,13 @@ class Exchange:
         self._link.close(done=kind is None)
         for thread in self._threads:
             thread.join(timeout=PAUSE)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless the run is over."""
+        self._over.wait(seconds)
+
+    def time(self) -> float:
+        return self._clock()
 
     @property
     def online(self) -> set[str]:
@@ -125,7 +153,7 @@ class Exchange:
         try:
             return self._asked(name, frame, patience, now)
         finally:
-            del self.waited_for[name]
+            self.waited_for.pop(name, None)
 
     def _asked(self, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
         end = self._clock() + patience.whole
@@ -165,17 +193,20 @@ class Exchange:
 
     def _sent(self, node: int, frame: bytes, seconds: float) -> _Try:
         """One try, with what came of it within so many seconds."""
-        one = _Try(node)
-        seen = self._link.submitted
+        one = _Try(node, self._link.submitted)
         try:
-            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds))
+            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds + LONGER))
         except Failed:
-            self._renew(seen)
-            one.wrong = LINK_LOST
+            self._renew(one.link)
+            one.lost()
+            return one
+        except Exception:  # of Flower: also where somebody else has just noticed that the link is gone
+            log.exception("a question could not be sent")
+            one.wrong = NOT_SENT
             return one
         self._tries[sent] = one
-        if self._link.submitted != seen:  # it was sent over a link that is gone
-            one.came.set()
+        if self._over.is_set() or self._link.submitted != one.link:  # nobody will see it again
+            one.lost()
         self._some.set()
         one.came.wait(seconds)
         self._tries.pop(sent, None)
@@ -192,12 +223,18 @@ class Exchange:
         while not self._over.is_set():
             seen = self._link.submitted
             try:
-                work()
-            except Failed:
-                self._renew(seen)
+                self._once(work, seen)
             except Exception:  # of Flower, about one message: the others must go on
-                log.exception("answers could not be looked for")
+                if not self._over.is_set():
+                    log.exception("answers could not be looked for")
                 self._over.wait(PAUSE)
+
+    def _once(self, work: Callable[[], None], seen: int) -> None:
+        try:
+            work()
+        except Failed:
+            self._renew(seen)
+            self._over.wait(PAUSE)  # a SuperLink that takes runs and nothing else is not flooded with them
 
     def _look_for_answers(self) -> None:
         wanted = (*self._tries, *self._who)
@@ -206,16 +243,20 @@ class Exchange:
             self._some.clear()
             return
         for message in self._link.pull(wanted):
-            self._came(message)
+            try:
+                self._came(message)
+            except Exception:  # about this one: the others have come too, and do not come twice
+                log.exception("an answer could not be read")
         self._over.wait(POLL)
 
     def _came(self, message: Message) -> None:
         """Give an answer to whoever waits for it."""
         to = message.metadata.reply_to_message_id
-        if to in self._who:
-            self._called(self._who.pop(to), message)
+        who = self._who.pop(to, None)
+        if who is not None:
+            self._called(who.node, message)
         one = self._tries.get(to)
-        if one is None:
+        if one is None or one.came.is_set():
             return
         if message.has_error():
             one.wrong = _said(message)
@@ -233,8 +274,9 @@ class Exchange:
         self._notice()
         if self._clock() - self._beaten >= BEAT:
             self._beaten = self._clock()
+            seen = self._link.submitted  # before the sign: it may be renewed meanwhile
             if not self._link.beat():
-                self._renew(self._link.submitted)
+                self._renew(seen)
         self._over.wait(LOOK)
 
     def _notice(self) -> None:
@@ -242,26 +284,53 @@ class Exchange:
         if self._link.keys:
             self._there = nodes
             return
-        for node in nodes.values():
-            if node not in self._names and node not in self._who.values():
-                self._who[self._link.push(Message(letters.asks_who(), node, letters.WHO, ttl=SECONDS_FOR_A_NAME))] = node
+        here = set(nodes.values())
+        self._ask_names(here)
+        self._there = {name: node for node, name in list(self._names.items()) if node in here}
+
+    def _ask_names(self, nodes: Iterable[int]) -> None:
+        """Ask the nodes that have not told their names. One that does not answer, or says nonsense, is asked again."""
+        now = self._clock()
+        self._forget(lambda who: who.until <= now)
+        asked = {who.node for who in list(self._who.values())}
+        for node in nodes:
+            if node not in self._names and node not in asked:
+                self._ask_name(node, now + SECONDS_FOR_A_NAME)
         self._some.set()
-        self._there = {self._names[node]: node for node in nodes.values() if node in self._names}
+
+    def _ask_name(self, node: int, until: float) -> None:
+        seen = self._link.submitted
+        try:
+            sent = self._link.push(Message(letters.asks_who(), node, letters.WHO, ttl=SECONDS_FOR_A_NAME))
+        except Failed:
+            raise
+        except Exception:  # about this one: the others have names
+            log.exception("a SuperNode could not be asked for its name")
+            return
+        self._who[sent] = _Who(node, seen, until)
 
     def _called(self, node: int, message: Message) -> None:
-        """Note a client's name. Where a site does not tell it, it is asked again."""
+        """Note a client's name. Where two SuperNodes tell one name, the last one is the client's: it was restarted."""
+        if message.metadata.src_node_id != node:
+            return
         with suppress(letters.BadLetter):
             self._names[node] = letters.name_of(message)
+
+    def _forget(self, which: Callable[[_Who], bool]) -> None:
+        """Wait no longer for answers to these questions for names."""
+        for sent, who in list(self._who.items()):
+            if which(who):
+                self._who.pop(sent, None)
 
     def _renew(self, seen: int) -> None:
         """Submit the run again. What was sent before is lost, and whoever waits for an answer sends its question again."""
         with suppress(Closed):
-            self._link.renew(seen)
-            self._there = {}
-        self._who.clear()
+            if self._link.renew(seen):
+                self._there = {}
+        self._forget(lambda who: who.link <= seen)
         for one in list(self._tries.values()):
-            one.wrong = LINK_LOST
-            one.came.set()
+            if one.link <= seen:  # others may be on their way over the new link
+                one.lost()
 
 
 def _said(message: Message) -> str:
@@ -280,12 +349,13 @@ class Through:
     def ask(self, question: Question) -> Answered:
         """The owner's answer, or `NoAnswer`. An owner that is busy is asked again."""
         frame = question_frame(question)
-        until = time.monotonic() + self._patience.whole
+        end = self._exchange.time() + self._patience.whole
         while True:
-            answered = _read(self._exchange.ask(self._name, frame, self._patience))
-            if answered != BUSY or time.monotonic() >= until:
+            left = replace(self._patience, whole=end - self._exchange.time())
+            answered = _read(self._exchange.ask(self._name, frame, left))
+            if answered != BUSY or self._exchange.time() + PAUSE >= end:
                 return answered
-            time.sleep(PAUSE)
+            self._exchange.pause(PAUSE)
 
 
 def _read(frame: bytes) -> Answered:

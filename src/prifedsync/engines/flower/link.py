@@ -61,6 +61,10 @@ clientapp = "nothing:app"
 log = logging.getLogger(__name__)
 
 
+class NotTaken(Exception):
+    """A message that the SuperLink declines, which is there and knows the run."""
+
+
 class Closed(Exception):
     """The link was closed while something waited for it."""
 
@@ -86,11 +90,14 @@ class Link:
 
     # ------------------------------------------------------------------ a run at the SuperLink
 
-    def renew(self, seen: int) -> None:
-        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink."""
+    def renew(self, seen: int) -> bool:
+        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink.
+
+        Whether this call did it.
+        """
         with self._lock:
             if self.submitted != seen:
-                return
+                return False
             self._drop()
             while True:
                 self._check_open()
@@ -102,6 +109,7 @@ class Link:
                     log.info("the SuperLink is not there yet: %s", error)
                     self._closed.wait(PAUSE)
             self.submitted += 1
+            return True
 
     def enlist(self) -> None:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
@@ -182,7 +190,7 @@ class Link:
         """Send a message; its number, by which its answer is known."""
         (sent,) = self._there().push_messages([message])
         if not sent:
-            raise httpx.RequestError("the SuperLink did not take the message")
+            raise NotTaken("the SuperLink did not take the message")
         return str(sent)
 
     def pull(self, sent: Sequence[str]) -> Iterable[Message]:
@@ -197,9 +205,13 @@ class Link:
 
     # ------------------------------------------------------------------ the end
 
+    def stop(self) -> None:
+        """Nobody waits for the SuperLink any more."""
+        self._closed.set()
+
     def close(self, done: bool) -> None:
         """The run is over at the SuperLink too."""
-        self._closed.set()
+        self.stop()
         task = self._task
         if task is not None:
             with suppress(Failed):  # it may be gone, and has nothing that is needed
