@@ -104,6 +104,7 @@ class FakeLink:
         self.back.set()
         self.stopped = threading.Event()
         self.closed = None
+        self._run_of = {}
         self._expire = {}
         self._replies = []
         self._lock = threading.RLock()
@@ -149,6 +150,7 @@ class FakeLink:
             sent = f"message {len(self.pushed)}"
             message.metadata.__dict__["_message_id"] = sent
             self.pushed.append(message)
+            self._run_of[sent] = self.submitted
             self._expire[sent] = time.monotonic() + message.metadata.ttl
         self.sites[message.metadata.dst_node_id](self, message)
         return sent
@@ -156,6 +158,8 @@ class FakeLink:
     def pull(self, sent):
         with self._lock:
             self._check("pull")
+            if any(self._run_of.get(each, self.submitted) != self.submitted for each in sent):
+                raise httpx.HTTPError("`message_ids` contains invalid IDs")
             found = [each for each in self._replies if each.metadata.reply_to_message_id in sent]
             self._replies = [each for each in self._replies if each not in found]
             return found + [_expired(each) for each in sent if time.monotonic() > self._expire.get(each, float("inf"))]
@@ -210,9 +214,9 @@ def _expired(sent):
 
 
 @contextmanager
-def asking(link, threads=16):
+def asking(link, clock=time.monotonic):
     """An exchange over a link, and a way to ask several clients side by side."""
-    with Exchange(link) as exchange, ThreadPoolExecutor(threads) as pool:
+    with Exchange(link, clock) as exchange, ThreadPoolExecutor(16) as pool:
 
         def ask(name, frame=None, patience=PATIENT):
             return pool.submit(exchange.ask, name, frame or frame_of(name.encode()), patience)

@@ -191,13 +191,43 @@ def test_an_answer_that_nobody_asked_for_is_ignored(link):
     assert len(link.pushed) == 1
 
 
+def test_an_answer_to_an_earlier_try_will_do(link):
+    """A large reply may be on its way for longer than a try is waited for."""
+    late = []
+
+    def site(link, question):
+        late.append(question)
+        if len(late) == 2:
+            echoes(link, late[0])
+
+    link.site("a", site)
+    assert ask(link, patience=Patience(60.0, 0.1, 30.0)) == frame_of(b"a")
+    assert len(late) == 2
+
+
+def test_an_error_to_an_earlier_try_says_nothing_of_the_last_one(link):
+    late = []
+
+    def site(link, question):
+        late.append(question)
+        if len(late) == 2:
+            says_error(link, late[0])
+            threading.Timer(0.1, echoes, (link, question)).start()
+
+    link.site("a", site)
+    assert ask(link, patience=Patience(60.0, 0.2, offline=0.01)) == frame_of(b"a")
+    assert len(late) == 2
+
+
 def test_an_answer_to_a_question_that_was_given_up_is_ignored(link):
     late = []
     link.site("a", in_turn(lambda link, question: late.append(question), answers(frame_of(b"now"))))
     with asking(link) as exchange:
-        assert exchange.ask_aside("a", None, Patience(60.0, 0.1, 30.0)).result() == frame_of(b"now")
+        with pytest.raises(NoAnswer):
+            exchange.ask("a", frame_of(b"before"), Patience(0.1, 0.1, 30.0))
         link.reply(late[0], letters.content_of(frame_of(b"before")))
-        assert exchange.ask_aside("a").result() == frame_of(b"now")
+        assert exchange.ask("a", frame_of(b"now"), PATIENT) == frame_of(b"now")
+        assert exchange._tries == {}
 
 
 # ---------------------------------------------------------------------- the SuperLink is lost
@@ -623,23 +653,15 @@ def test_a_busy_owner_is_asked_again(link):
     link.site("a", in_turn(busy, busy, answers(answer_frame(ACCEPTED))))
     assert through(link) == ACCEPTED
     assert len(set(link.questions("a"))) == 1
+
+
+def test_an_owner_that_stays_busy_is_given_up(link):
+    """By this clock every question takes 100 seconds."""
     link.site("a", busy)
-    begun = time.monotonic()
-    assert through(link, Patience(whole=0.3, first=30.0, offline=30.0)) == Declined(Refusal.BUSY)
-    assert 0.2 < time.monotonic() - begun < 10.0
-
-
-def test_a_busy_owner_that_falls_silent_is_not_waited_for_twice_as_long(link):
-    def slowly(link, question):
-        time.sleep(0.3)
-        busy(link, question)
-
-    link.site("a", in_turn(slowly, is_silent))
-    begun = time.monotonic()
-    with pytest.raises(NoAnswer):
-        through(link, Patience(whole=1.0, first=30.0, offline=30.0))
-    assert time.monotonic() - begun >= 1.0
-    assert link.waits("a")[1] < 0.75
+    with asking(link, clock=lambda: 100.0 * len(link.pushed)) as exchange:
+        asked = Through(exchange, "a", Patience(whole=350.0, first=300.0, offline=300.0)).ask(Enrol({}))
+    assert asked == Declined(Refusal.BUSY)
+    assert link.waits("a") == pytest.approx([300.0, 250.0, 150.0, 50.0])
 
 
 @pytest.mark.parametrize(

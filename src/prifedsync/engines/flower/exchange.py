@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from flwr.app import Message
@@ -52,20 +52,42 @@ class Patience:
     offline: float  # seconds, of a client that is not there or whose site cannot reach its owner
 
 
-@dataclass
+class _Asked:
+    """A question, and what came back. An answer to any of its tries will do: it was the same question."""
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self.answer: bytes | None = None
+        self.wrong = ""  # why the last try has no answer
+        self.last: _Try | None = None
+
+    def begin(self, one: _Try) -> None:
+        """Wait for this try now."""
+        self.last = one
+        self.wrong = ""
+        self.came.clear()
+        if self.answer is not None:  # it came just now
+            self.came.set()
+
+
+@dataclass(frozen=True)
 class _Try:
     """A question that was sent once."""
 
+    asked: _Asked
     node: int
     link: int  # how often the run had been submitted
-    came: threading.Event = field(default_factory=threading.Event)
-    answer: bytes | None = None
-    wrong: str = ""  # why there is no answer
 
-    def lost(self) -> None:
-        """Nobody will answer it."""
-        self.wrong = self.wrong or LINK_LOST
-        self.came.set()
+    def answered(self, frame: bytes) -> None:
+        if self.asked.answer is None:
+            self.asked.answer = frame
+        self.asked.came.set()
+
+    def failed(self, wrong: str) -> None:
+        """Nobody will answer it. Of an earlier try that says nothing about the last one."""
+        if self.asked.last is self:
+            self.asked.wrong = self.asked.wrong or wrong
+            self.asked.came.set()
 
 
 @dataclass(frozen=True)
@@ -120,7 +142,7 @@ class Exchange:
         self._some.set()
         self._link.stop()
         for one in list(self._tries.values()):
-            one.came.set()
+            one.asked.came.set()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
@@ -150,12 +172,16 @@ class Exchange:
     def ask(self, name: str, frame: bytes, patience: Patience) -> bytes:
         """The frame with which a client answers, or `NoAnswer`."""
         now = self.waited_for[name] = UnderWay(time.time())
+        asked = _Asked()
         try:
-            return self._asked(name, frame, patience, now)
+            return self._answered(asked, name, frame, patience, now)
         finally:
             self.waited_for.pop(name, None)
+            for sent, one in list(self._tries.items()):
+                if one.asked is asked:
+                    self._tries.pop(sent, None)
 
-    def _asked(self, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
+    def _answered(self, asked: _Asked, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
         end = self._clock() + patience.whole
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
@@ -171,15 +197,15 @@ class Exchange:
                 unheard += self._clock() - begun
             else:
                 now.tries += 1
-                one = self._sent(node, frame, min(wait, left))
-                if one.answer is not None:
+                self._send(asked, node, frame, min(wait, left))
+                if asked.answer is not None:
                     self._gone.discard(name)
-                    return one.answer
-                now.wrong = one.wrong
-                if one.wrong == LINK_LOST:  # no fault of the client's
+                    return asked.answer
+                now.wrong = asked.wrong
+                if asked.wrong == LINK_LOST:  # no fault of the client's
                     lost += 1
                     self._over.wait(PAUSE)
-                elif one.wrong:
+                elif asked.wrong:
                     self._over.wait(PAUSE)
                     unheard += self._clock() - begun
                 else:  # it may still be worked on
@@ -191,26 +217,25 @@ class Exchange:
                 break
         raise NoAnswer(now.wrong or "it did not answer in time")
 
-    def _sent(self, node: int, frame: bytes, seconds: float) -> _Try:
-        """One try, with what came of it within so many seconds."""
-        one = _Try(node, self._link.submitted)
+    def _send(self, asked: _Asked, node: int, frame: bytes, seconds: float) -> None:
+        """One try, which is waited for so many seconds."""
+        one = _Try(asked, node, self._link.submitted)
+        asked.begin(one)
         try:
             sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds + LONGER))
         except Failed:
             self._renew(one.link)
-            one.lost()
-            return one
+            one.failed(LINK_LOST)
+            return
         except Exception:  # of Flower: also where somebody else has just noticed that the link is gone
             log.exception("a question could not be sent")
-            one.wrong = NOT_SENT
-            return one
+            one.failed(NOT_SENT)
+            return
         self._tries[sent] = one
         if self._over.is_set() or self._link.submitted != one.link:  # nobody will see it again
-            one.lost()
+            one.failed(LINK_LOST)
         self._some.set()
-        one.came.wait(seconds)
-        self._tries.pop(sent, None)
-        return one
+        asked.came.wait(seconds)
 
     def _check_open(self) -> None:
         if self._over.is_set():
@@ -237,7 +262,8 @@ class Exchange:
             self._over.wait(PAUSE)  # a SuperLink that takes runs and nothing else is not flooded with them
 
     def _look_for_answers(self) -> None:
-        wanted = (*self._tries, *self._who)
+        link = self._link.submitted
+        wanted = [*_of(self._tries, link), *_of(self._who, link)]
         if not wanted:
             self._some.wait(LOOK)
             self._some.clear()
@@ -255,19 +281,18 @@ class Exchange:
         who = self._who.pop(to, None)
         if who is not None:
             self._called(who.node, message)
-        one = self._tries.get(to)
-        if one is None or one.came.is_set():
+        one = self._tries.pop(to, None)
+        if one is None:
             return
         if message.has_error():
-            one.wrong = _said(message)
+            one.failed(_said(message))
         elif message.metadata.src_node_id != one.node:
-            one.wrong = "another SuperNode answered in its place"
+            one.failed("another SuperNode answered in its place")
         else:
             try:
-                one.answer = letters.frame_of(message)
+                one.answered(letters.frame_of(message))
             except letters.BadLetter as error:
-                one.wrong = str(error)
-        one.came.set()
+                one.failed(str(error))
 
     def _look_who_is_there(self) -> None:
         """And show the SuperLink that the run goes on."""
@@ -330,7 +355,12 @@ class Exchange:
         self._forget(lambda who: who.link <= seen)
         for one in list(self._tries.values()):
             if one.link <= seen:  # others may be on their way over the new link
-                one.lost()
+                one.failed(LINK_LOST)
+
+
+def _of(sent: Mapping[str, _Try | _Who], link: int) -> list[str]:
+    """What was sent since the run was submitted: of other runs a SuperLink refuses to speak."""
+    return [each for each, one in list(sent.items()) if one.link == link]
 
 
 def _said(message: Message) -> str:
