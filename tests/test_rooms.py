@@ -63,7 +63,7 @@ OUTSIDE = {  # third-party package → the rooms, or folders in rooms, that may 
     "rich": {"terminal"},
     "click": {"cli"},
     "triton": {"local"},
-    "cryptography": {"local", "owner", "deploy"},
+    "cryptography": {"local", "owner", "deploy", "engines/flower"},
     "sklearn": {"data"},
 }
 BANNED_NAMES = {"utils", "common", "helpers", "base", "core", "misc"}
