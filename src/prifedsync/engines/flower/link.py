@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
@@ -19,20 +20,29 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
     load_ssh_public_key,
 )
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import ErrorCode
 from flwr.common.serde import fab_to_proto, run_from_proto
+from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from .calls import COMPONENT, Address, Failed, Task, Tasks
+from .calls import COMPONENT, Address, Failed, Task, Tasks, whole_message
 
 UNREGISTERED = "unregistered"
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
+UNREADABLE = "the message cannot be read"
+MOST_AT_ONCE = 16  # answers fetched side by side
+SECONDS_TO_FETCH = 600.0  # an answer whose pieces are still being sent
 BUNDLE = {
     "pyproject.toml": b"""[build-system]
 requires = ["hatchling"]
@@ -61,6 +71,10 @@ clientapp = "nothing:app"
 log = logging.getLogger(__name__)
 
 
+class NotTaken(Exception):
+    """A message that the SuperLink declines, which is there and knows the run."""
+
+
 class Closed(Exception):
     """The link was closed while something waited for it."""
 
@@ -80,18 +94,21 @@ class Link:
         self.keys = keys
         self._enlisted: Mapping[str, bytes] = {}  # the roster as it was registered
         self._task: Task | None = None
-        self._grid: HttpGrid | None = None
+        self._grid: _Grid | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.submitted = 0  # how often the run was submitted
 
     # ------------------------------------------------------------------ a run at the SuperLink
 
-    def renew(self, seen: int) -> None:
-        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink."""
+    def renew(self, seen: int) -> bool:
+        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink.
+
+        Whether this call did it.
+        """
         with self._lock:
             if self.submitted != seen:
-                return
+                return False
             self._drop()
             while True:
                 self._check_open()
@@ -103,6 +120,7 @@ class Link:
                     log.info("the SuperLink is not there yet: %s", error)
                     self._closed.wait(PAUSE)
             self.submitted += 1
+            return True
 
     def enlist(self) -> None:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
@@ -187,14 +205,14 @@ class Link:
         """Send a message; its number, by which its answer is known."""
         (sent,) = self._there().push_messages([message])
         if not sent:
-            raise httpx.RequestError("the SuperLink did not take the message")
+            raise NotTaken("the SuperLink did not take the message")
         return str(sent)
 
-    def pull(self, sent: Sequence[str]) -> Iterable[Message]:
-        """The answers that have come to these messages."""
-        return self._there().pull_messages(list(sent))
+    def pull(self, sent: Sequence[str]) -> Iterator[Message]:
+        """The answers that have come to these messages, each once."""
+        return self._there().arrived(sent)
 
-    def _there(self) -> HttpGrid:
+    def _there(self) -> _Grid:
         grid = self._grid
         if grid is None:
             raise httpx.ConnectError("there is no run at the SuperLink")
@@ -202,9 +220,13 @@ class Link:
 
     # ------------------------------------------------------------------ the end
 
+    def stop(self) -> None:
+        """Nobody waits for the SuperLink any more."""
+        self._closed.set()
+
     def close(self, done: bool) -> None:
         """The run is over at the SuperLink too."""
-        self._closed.set()
+        self.stop()
         task = self._task
         if task is not None:
             with suppress(Failed):  # it may be gone, and has nothing that is needed
@@ -213,8 +235,11 @@ class Link:
 
     def _drop(self) -> None:
         task = self._task
+        grid = self._grid
         self._task = None
         self._grid = None
+        if grid is not None:
+            grid.stop()
         if task is not None:
             task.close()
 
@@ -224,11 +249,57 @@ class Link:
 
 
 class _Grid(HttpGrid):
-    """Flower's side of messages, with calls that fail instead of ending the process."""
+    """Flower's side of messages, with calls that fail instead of ending the process.
+
+    Each answer is fetched by itself: one that cannot be read, or whose site stopped in the middle of it, holds up no other.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__(token=COMPONENT)
+        self._task = task
         self._client = task.client
+        self._coming: dict[str, Future[Message]] = {}  # answers that are being fetched, by what they answer
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="answers")
+
+    def arrived(self, sent: Sequence[str]) -> Iterator[Message]:
+        """The answers that are here, whole."""
+        asked = [each for each in sent if each not in self._coming]  # a SuperLink shows an answer once
+        for announced, tree in self._announced(asked):
+            to = announced.metadata.reply_to_message_id
+            self._coming[to] = self._threads.submit(self._fetched, announced, tree)
+        here = [to for to, coming in self._coming.items() if coming.done()]
+        lost: Failed | None = None
+        for coming in [self._coming.pop(to) for to in here]:
+            try:
+                yield coming.result()
+            except Failed as error:
+                lost = error
+        if lost is not None:
+            raise lost
+
+    def _announced(self, sent: Sequence[str]) -> list[tuple[MessageProto, ObjectTree]]:
+        if not sent:
+            return []
+        found = self._task.client.PullMessages(PullAppMessagesRequest(message_ids=sent))
+        return list(zip(found.messages_list, found.message_object_trees, strict=True))
+
+    def _fetched(self, announced: MessageProto, tree: ObjectTree) -> Message:
+        """An answer with its pieces. The SuperLink has checked who sent it, and to what; its pieces may say otherwise."""
+        metadata = metadata_from_proto(announced.metadata)
+        try:
+            found = whole_message(self._task, self.node, tree, SECONDS_TO_FETCH)
+        except Failed:
+            raise
+        except Exception as error:  # of Flower: whoever sent it may have sent anything
+            log.warning("an answer cannot be read: %s: %s", type(error).__name__, error)
+            return make_message(metadata, error=Error(ErrorCode.UNKNOWN, UNREADABLE))
+        if found.has_content():
+            return make_message(metadata, content=found.content)
+        return make_message(metadata, error=found.error)
+
+    def stop(self) -> None:
+        """Nothing more is fetched."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _der(key: bytes) -> bytes:
