@@ -63,7 +63,7 @@ def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
         finally:
             process.end()
         if not over.is_set():
-            log.warning("the SuperNode ended with status %s and is started again", process.status)
+            log.warning("the SuperNode ended with status %s and is started again: see %s", process.status, process.log)
             over.wait(AGAIN)
 
 
