@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 from .places import SitePlaces
-from .processes import FLOWER, Process, free_port, program
+from .processes import FLOWER, Process, free_port, listens, program
 from .settings import SiteSettings, placed, site_settings
 
+KNOCK = 1.0  # seconds between two looks whether the server listens
+KNOCKING = 30.0  # seconds until a SuperNode is started all the same: it may know a way through a proxy
 AGAIN = 5.0  # seconds until a SuperNode that ended is started again: for a minute the SuperLink may refuse it
 
 log = logging.getLogger(__name__)
@@ -49,8 +52,20 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
     )
     carrier.start()
     ready(settings)
-    _keep_running(lambda: Process(_command(settings, places, port), places.flower / "supernode.log", _home(places)), over)
+
+    def start() -> Process:
+        _wait_for_server(settings.server, over)
+        return Process(_command(settings, places, port), places.flower / "supernode.log", _home(places))
+
+    _keep_running(start, over)
     return ended_by[0]
+
+
+def _wait_for_server(place: str, over: threading.Event) -> None:
+    """Wait a while until the server listens. A SuperNode that finds nobody waits longer after each try."""
+    end = time.monotonic() + KNOCKING
+    while time.monotonic() < end and not over.is_set() and not listens(place):
+        over.wait(KNOCK)
 
 
 def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
