@@ -12,12 +12,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from torch import Tensor
 
@@ -34,6 +34,7 @@ from ..files import RECORD, claimed, write_file
 from ..limits import RECORD as RECORD_UNIT
 from ..limits import Unit
 from ..local.sums import Sums
+from ..owner.permissions import check_private
 from ..record import RunRecord
 from ..run.checkpoint import MANIFEST
 from ..run.deployment import deployment_of
@@ -44,6 +45,7 @@ from ..run.prepare import Prepared, prepare
 from ..sync import Helpers, Summed, Uploads
 from ..values import NOT_GIVEN, BadValue
 from .board import Board
+from .nodes import check_public_line
 from .places import ServerPlaces
 from .settings import ServerSettings, server_settings
 from .superlink import SuperLink
@@ -56,24 +58,39 @@ RUN_BYTES = 16
 WAITING = 0.5  # seconds between two looks for clients
 
 
-def serve(folder: Path, watch: Watch = lambda event: None) -> RunRecord:
-    """The whole run, from wherever it is; its record. A run that is finished has its record at once."""
+def serve(folder: Path, watch: Watch = lambda event: None, rehearsal: bool = False) -> RunRecord:
+    """The whole run, from wherever it is; its record. A run that is finished has its record at once.
+
+    rehearsal: all parties are on this machine, and the record says so.
+    """
     settings = server_settings(folder)
     places = ServerPlaces(settings.folder)
     with claimed(places.run, new=False) as run:
         if (run / RECORD).is_file():
             return RunRecord.read(run / RECORD)
-        return _served(settings, places, watch)
+        return _served(settings, places, watch, rehearsal)
 
 
-def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> RunRecord:
+@dataclass(frozen=True)
+class _Begun:
+    """A run that is prepared, and where it lies."""
+
+    settings: ServerSettings
+    places: ServerPlaces
+    prepared: Prepared
+    started: Started
+    rehearsal: bool
+
+
+def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
     from ..engines.flower.exchange import Exchange, Patience, Through
 
     config = _config(places)
     description = described(config, Preprocessing.read(places.preprocessing))
     prepared = prepare(config, description, watch=watch)
-    started = Started.again(places.begun)
-    document = document_of(prepared, description, started.run)
+    check_roster(settings, places, tuple(description.sizes), watch)
+    begun = _Begun(settings, places, prepared, Started.again(places), rehearsal)
+    document = document_of(prepared, description, begun.started.run)
     waiting = settings.waiting
     patience = Patience(waiting.round, waiting.question, waiting.offline)
     with ExitStack() as ending:
@@ -82,33 +99,35 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> Run
         exchange = ending.enter_context(Exchange(_link(settings, places)))
         ending.enter_context(_stopped_by_signals(exchange.stop))
         board.there = exchange
-        _wait_for_clients(exchange, document.names, waiting.begin, watch)
+        seconds = waiting.offline if has_checkpoint(places) else waiting.begin
+        _wait_for_clients(exchange, document.names, seconds, watch)
         connections = {name: Through(exchange, name, patience) for name in document.names}
         owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
-        return _trained(prepared, places, settings, started, owners, watch)
+        return _trained(begun, owners, watch)
 
 
-def _trained(
-    prepared: Prepared, places: ServerPlaces, settings: ServerSettings, started: Started, owners: Owners, watch: Watch
-) -> RunRecord:
-    begun = time.perf_counter()
-    begin(places.run, prepared.config, Preprocessing.read(places.preprocessing))
-    if not (places.run / "checkpoint" / MANIFEST).is_file():
+def _trained(begun: _Begun, owners: Owners, watch: Watch) -> RunRecord:
+    since = time.perf_counter()
+    prepared = begun.prepared
+    folder = begun.places.run
+    begin(folder, prepared.config, Preprocessing.read(begun.places.preprocessing))
+    if not has_checkpoint(begun.places):
         owners.enrol()  # before the first checkpoint, which keeps the session of masks
-    choice = settings.participation
+    choice = begun.settings.participation
     engine = Chosen(owners, choice.share, prepared.config.seed) if choice.chosen_by == "server" else owners
-    run = rounds_of(prepared, places.run, watch, engine=engine)
+    run = rounds_of(prepared, folder, watch, engine=engine)
     said = deployment_of(
-        logged_lines(places.run),
+        logged_lines(folder),
         engine.names,
         carrier=carrier(),
         participation=choice.chosen_by,
         share=choice.share,
-        resumed=started.times - 1,
+        resumed=begun.started.resumed,
+        rehearsal=begun.rehearsal,
     )
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - since
     timings = {"train": took, "all": took}
-    return finish(prepared, run, places.run, watch, timings, measured=run.measure(), deployment=said).record
+    return finish(prepared, run, folder, watch, timings, measured=run.measure(), deployment=said).record
 
 
 def carrier() -> str:
@@ -159,21 +178,38 @@ def document_of(prepared: Prepared, description: Description, run: str) -> RunDo
 
 @dataclass(frozen=True)
 class Started:
-    """The name of a run, which all questions carry, and how often its server was started."""
+    """The name of a run, which all questions carry, and how often it went on."""
 
     run: str  # 32 hexadecimal digits
-    times: int
+    resumed: int
 
     @staticmethod
-    def again(path: Path) -> Started:
+    def again(places: ServerPlaces) -> Started:
         """One more start, written down before anything is asked."""
-        if path.is_file():
-            found = json.loads(path.read_bytes())
-            started = Started(found["run"], found["times"] + 1)
+        known = _known(places.begun)
+        if known is None:
+            started = Started(os.urandom(RUN_BYTES).hex(), 0)
         else:
-            started = Started(os.urandom(RUN_BYTES).hex(), 1)
-        write_file(path, json.dumps(vars(started)).encode())
+            started = replace(known, resumed=known.resumed + has_checkpoint(places))
+        write_file(places.begun, json.dumps(vars(started)).encode())
         return started
+
+
+def _known(path: Path) -> Started | None:
+    """The run that was begun in this folder; None before the first start."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+        return Started(str(found["run"]), int(found["resumed"]))
+    except (ValueError, KeyError, TypeError):
+        remedy = "restore it from a copy; without it, owners take the run for another one"
+        raise BadValue("run", path, "is damaged", remedy) from None
+
+
+def has_checkpoint(places: ServerPlaces) -> bool:
+    """Whether there are rounds to go on from."""
+    return (places.run / "checkpoint" / MANIFEST).is_file()
 
 
 def _config(places: ServerPlaces) -> Config:
@@ -197,6 +233,27 @@ def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
 def roster(folder: Path) -> dict[str, bytes]:
     """The clients' names, and the public keys of their SuperNodes, as they are now."""
     return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
+
+
+def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
+    """Refuse keys that cannot be told apart, or that others may use; say who cannot come."""
+    check_private("tasks.secret", places.secret)
+    if settings.insecure:
+        return
+    check_private("tls/server.key", places.key)
+    found = roster(places.nodes)
+    owner_of: dict[bytes, str] = {}
+    for name, key in found.items():
+        field = f"nodes/{quote(name, safe='')}.pub"
+        check_public_line(field, key)
+        if key.split()[1] in owner_of:
+            rule = f"is the key of client {owner_of[key.split()[1]]} too"
+            raise BadValue(field, NOT_GIVEN, rule, "ask each client for its own")
+        owner_of[key.split()[1]] = name
+    for name in set(names) - found.keys():
+        watch(Note(f"client {name} has no key in nodes/ yet, and cannot come without", warning=True))
+    for name in found.keys() - set(names):
+        watch(Note(f"nodes/ has a key of {name}, which is not a client of config.toml", warning=True))
 
 
 def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, watch: Watch) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from ..owner.permissions import check_private
+from ..values import BadValue
 from .places import SitePlaces
 from .processes import FLOWER, Process, free_port, listens, program
 from .settings import SiteSettings, placed, site_settings
@@ -32,6 +34,11 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
 
     settings = site_settings(folder)
     places = SitePlaces(settings.folder)
+    for path in (places.secret,) if settings.insecure else (places.secret, places.key, places.authority):
+        if not path.is_file():
+            raise BadValue("site", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
+        if path != places.authority:
+            check_private(path.name, path)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
     door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None)
