@@ -59,12 +59,11 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
     )
     carrier.start()
     ready(settings)
-
-    def start() -> Process:
-        _wait_for_server(settings.server, over)
-        return Process(_command(settings, places, port), places.flower / "supernode.log", _home(places))
-
-    _keep_running(start, over)
+    _keep_running(
+        lambda: Process(_command(settings, places, port), places.flower / "supernode.log", _home(places)),
+        settings.server,
+        over,
+    )
     return ended_by[0]
 
 
@@ -75,9 +74,12 @@ def _wait_for_server(place: str, over: threading.Event) -> None:
         over.wait(KNOCK)
 
 
-def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
+def _keep_running(start: Callable[[], Process], server: str, over: threading.Event) -> None:
     """Start a SuperNode again whenever it ends."""
-    while not over.is_set():
+    while True:
+        _wait_for_server(server, over)
+        if over.is_set():
+            return
         process = start()
         try:
             while process.runs and not over.wait(1.0):
