@@ -12,6 +12,7 @@ from prifedsync.local.answers import Absent, Refused
 from prifedsync.run.loop import rounds_of
 
 from ...owner.federations import Run, config_of
+from ...owner.sites import until
 from .faking import faster, identity
 from .owners import (
     Federation,
@@ -200,8 +201,23 @@ def test_a_client_that_leaves_for_good(either):
     assert kinds(rounds) == [ALL, *["Sent Lost Sent"] * 3]
     assert [len(site.trained) for site in made.sites.values()] == [4, 1, 4]
     assert all("its SuperNode is not there" in uploads.answers["b"].reason for _, uploads in rounds[1:])
-    assert owners.accounts()["b"].taken >= 1
+    assert (
+        owners.accounts()["b"].taken == 2
+    )  # the slot in which it was lost may have been charged, later ones were not asked
     assert_same_models(rounds, undisturbed(either, b={(1, 0), (2, 0), (3, 0)}))
+
+
+def test_who_has_left_for_good_is_not_waited_for_again(either):
+    made = federation(either)
+    made.sites["b"].faults[1] = [leaves]
+    with Exchange(made.link) as exchange:
+        connections = made.connections(exchange, b=BRIEF)
+        assert connections["b"].away == ""
+        owners = made.run.owners(connections)
+        made.run.apart(owners)
+        assert connections["b"].away == exchanges.NOT_THERE
+        made.link.nodes["b"] = 99
+        until(lambda: connections["b"].away == "")
 
 
 # ---------------------------------------------------------------------- an empty round

@@ -167,6 +167,10 @@ class Exchange:
         """The clients that have a key here."""
         return set(self._link.roster)
 
+    def away(self, name: str) -> str:
+        """Why a client is not asked: it was waited for in vain, and is still not there."""
+        return NOT_THERE if name in self._gone and name not in self._there else ""
+
     # ------------------------------------------------------------------ one question
 
     def ask(self, name: str, frame: bytes, patience: Patience) -> bytes:
@@ -369,12 +373,16 @@ def _said(message: Message) -> str:
 
 
 class Through:
-    """One client's owner, over an exchange (`engines.owners.Asked`)."""
+    """One client's owner, over an exchange (`engines.owners.Seen`)."""
 
     def __init__(self, exchange: Exchange, name: str, patience: Patience) -> None:
         self._exchange = exchange
         self._name = name
         self._patience = patience
+
+    @property
+    def away(self) -> str:
+        return self._exchange.away(self._name)
 
     def ask(self, question: Question) -> Answered:
         """The owner's answer, or `NoAnswer`. An owner that is busy is asked again."""
