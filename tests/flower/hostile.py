@@ -149,7 +149,8 @@ class Operator:
         (app / "server.py").write_text(SERVER.format(**values))
         words = [program("flwr"), "run", str(app), "here", "--format", "json"]
         done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **self._environment}, timeout=120)
-        assert done.returncode == 0 and json.loads(done.stdout)["success"], done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["success"], done.stdout
 
     def got(self):
         """What the ServerApp got back; None while it waits."""

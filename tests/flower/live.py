@@ -62,7 +62,7 @@ class TapedOwner:
         self.name = "owner"
         self.log = read(places.policy).path("log")
         self._forks = forks
-        told = forks.tell(do="serve", policy=str(places.policy), tape=str(tape))
+        told = forks.tell(do="serve", policy=str(places.policy), tape=str(tape) if tape else "")
         self.pid = told["pid"]
         self.status = None
         if not told["ready"]:
@@ -93,9 +93,9 @@ class TapedOwner:
 
 
 class TapedClients(Clients):
-    """All clients of a project, with owners who replay a tape."""
+    """All clients of a project, with owners who are forked, and replay a tape if there is one."""
 
-    def __init__(self, copy, forks, tape):
+    def __init__(self, copy, forks, tape=None):
         super().__init__(copy)
         self._forks = forks
         self._tape = tape

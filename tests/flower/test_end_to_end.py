@@ -32,9 +32,19 @@ from prifedsync.owner.policy import read
 from ..owner.sites import Forks
 from . import hostile
 from .live import (
-    TapedClients, command, deployed, in_one_process, last_lines, ledger_of, lines_of, listeners_of, logs_shown,
-    processes_of, status_of, until,
-)  # fmt: skip
+    TapedClients,
+    command,
+    deployed,
+    in_one_process,
+    last_lines,
+    ledger_of,
+    lines_of,
+    listeners_of,
+    logs_shown,
+    processes_of,
+    status_of,
+    until,
+)
 
 ROUNDS = 4
 NAMES = ("hospital-a", "hospital-b", "hospital-c")
@@ -69,12 +79,14 @@ def seen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployment")
     with deployed(folder, f"rounds={ROUNDS}") as copy, logs_shown(copy):
         together, tape = in_one_process(copy)
-        with Forks() as forks, TapedClients(copy, forks, tape) as clients:
-            with hostile.Operator(folder / "operator", _place(copy), copy.server.authority) as operator:
-                found = Seen(copy, together, operator, clients)
-                clients.wait_for_owners()
-                found.record = serve(copy.server.folder, _watching(found))
-                found.finished = status_of(copy)
+        with (
+            Forks() as forks,
+            TapedClients(copy, forks, tape) as clients,
+            hostile.Operator(folder / "operator", _place(copy), copy.server.authority) as operator,
+        ):
+            found = Seen(copy, together, operator, clients)
+            found.record = serve(copy.server.folder, _watching(found))
+            found.finished = status_of(copy)
         found.left = processes_of(copy.folder, set(clients.started))
         yield found
 
@@ -174,18 +186,20 @@ def test_everybody_sent_in_every_round(seen):
     assert all(line["participants"] == len(NAMES) and line["answers"] == {} for line in lines)
     said = seen.record.deployment
     assert {name: counts["sent"] for name, counts in said["answers"].items()} == dict.fromkeys(NAMES, ROUNDS)
-    assert said["events"] == [] and said["resumed"] == 0
+    assert said["events"] == []
+    assert said["resumed"] == 0
     assert said["carrier"].startswith("Flower 1.")
     assert json.loads((seen.copy.server.run / "record.json").read_text())["deployment"] == said
-    assert seen.finished["phase"] == "finished" and seen.finished["round"] == ROUNDS
-    assert {one["name"]: (one["answer"], one["answered"]) for one in seen.finished["clients"]} == dict.fromkeys(
-        NAMES, ("sent", ROUNDS)
-    )
+    assert seen.finished["phase"] == "finished"
+    assert seen.finished["round"] == ROUNDS
+    answered = {one["name"]: (one["answer"], one["answered"]) for one in seen.finished["clients"]}
+    assert answered == dict.fromkeys(NAMES, ("sent", ROUNDS))
 
 
 def test_status_shows_a_run_that_goes_on(seen):
     status = seen.statuses[1]
-    assert status["phase"] == "training" and status["round"] == 1 and status["rounds"] == ROUNDS
+    assert status["phase"] == "training"
+    assert (status["round"], status["rounds"]) == (1, ROUNDS)
     assert {one["name"]: one["node"] for one in status["clients"]} == dict.fromkeys(NAMES, "online")
     assert all(name in seen.page for name in NAMES)
 
@@ -258,7 +272,8 @@ def test_a_new_key_is_taken_and_the_old_one_refused(seen):
     assert seen.keys["old"] != seen.keys["new"]
     assert (seen.copy.client(ROTATED).site / "node.key.pub").read_text() == seen.keys["new"]
     assert lines_of(seen.copy)[2]["answers"] == lines_of(seen.copy)[3]["answers"] == {}
-    assert "Exit Code: 305" in seen.old_key and "Failed to activate SuperNode" in seen.old_key
+    assert "Exit Code: 305" in seen.old_key
+    assert "Failed to activate SuperNode" in seen.old_key
     assert seen.registered[node_key(seen.keys["old"].encode())] == UNREGISTERED
     assert seen.registered[node_key(seen.keys["new"].encode())] == "online"
     status = seen.statuses[3]
