@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow lint rooms api tour bench ci clean
+.PHONY: setup demo test test-flower test-slow lint rooms api tour bench ci clean
 
 setup: $(READY)
 
@@ -19,11 +19,15 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
+test-flower: setup
+	PRIFEDSYNC_FLOWER=1 $(BIN)/python -m pytest -q tests/flower
+
 test-slow: setup
 	PRIFEDSYNC_EXAMPLES=300 PRIFEDSYNC_CRASH_STRIDE=1 PRIFEDSYNC_FLIPS=300 PRIFEDSYNC_HELPERS=100000 PRIFEDSYNC_KILLS=1000 \
 		$(BIN)/python -m pytest -n 2 --dist worksteal -q \
 		tests/fdp/test_properties.py tests/attacks/test_crashes.py tests/attacks/test_bit_flips.py \
 		tests/attacks/test_hostile_helper.py tests/attacks/test_owner_kills.py
+	PRIFEDSYNC_FLOWER=1 PRIFEDSYNC_KILLS=50 $(BIN)/python -m pytest -q tests/flower/test_kills.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks scripts
@@ -43,7 +47,7 @@ bench: setup
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/prifedsync bench
 
-ci: lint demo test
+ci: lint demo test-flower test
 
 clean:
 	rm -rf $(VENV) build dist
