@@ -6,12 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from prifedsync.engines.flower import calls, letters
+from prifedsync.engines.flower import link as links
 from prifedsync.engines.flower.link import UNREADABLE, Closed, Link, NotTaken, _Grid
+from prifedsync.values import BadValue
 
 from .faking import SUPERLINK, frame_of, identity
 from .runtime import FakeRuntime, task_of
@@ -201,3 +205,69 @@ def test_a_stopped_link_waits_for_no_superlink():
         link.stop()
         with pytest.raises(Closed):
             waiting.result(timeout=5.0)
+
+
+# ---------------------------------------------------------------------- a SuperLink that does not take what it is given
+
+
+class Control:
+    """Flower's interface for runs and nodes, which knows no node and does not take one key."""
+
+    def __init__(self, refused):
+        self.refused = refused
+        self.registered = []
+
+    def ListNodes(self, request):
+        return type("Nodes", (), {"nodes_info": []})()
+
+    def RegisterNode(self, request):
+        if request.name == self.refused:
+            answer = httpx.Response(409, text="Public key already in use", request=httpx.Request("POST", "http://link"))
+            raise httpx.HTTPStatusError("409", request=answer.request, response=answer)
+        self.registered.append(request.name)
+
+    def StartRun(self, request):
+        raise httpx.ConnectError("certificate verify failed")
+
+    def close(self):
+        pass
+
+
+class Place:
+    place = "127.0.0.1:9092"
+
+    def __init__(self, control):
+        self._control = control
+
+    def control(self):
+        return self._control
+
+
+def public_line():
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+
+
+def test_a_key_that_is_not_taken_keeps_no_other_client_away(caplog):
+    roster = {name: public_line() for name in "abc"}
+    control = Control(refused="b")
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.registered == ["a", "c"]
+    assert "does not take the key of client b" in caplog.text
+    assert "already in use" in caplog.text
+
+
+def test_a_superlink_that_never_takes_the_run_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(links, "SECONDS_TO_BEGIN", 0.3)
+    link = Link(Place(Control(refused="")), b"secret", dict)
+    with pytest.raises(BadValue, match="9092 does not take the run: certificate verify failed"):
+        link.renew(0)
+
+
+def test_one_that_took_it_before_is_waited_for(monkeypatch):
+    monkeypatch.setattr(links, "SECONDS_TO_BEGIN", 0.0)
+    link = Link(Place(Control(refused="")), b"secret", dict)
+    link.submitted = 1
+    threading.Timer(1.0, link.stop).start()
+    with pytest.raises(Closed):
+        link.renew(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -31,13 +32,17 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
+from ...values import BadValue
 from .calls import COMPONENT, Address, Failed, Task, Tasks, whole_message
 
 UNREGISTERED = "unregistered"
+MOST_SAID = 200  # characters of what the SuperLink says
+SECONDS_TO_BEGIN = 60.0
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
 UNREADABLE = "the message cannot be read"
@@ -104,12 +109,13 @@ class Link:
     def renew(self, seen: int) -> bool:
         """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink.
 
-        Whether this call did it.
+        Whether this call did it. One that never took the run is not waited for without end: its certificate may be wrong.
         """
         with self._lock:
             if self.submitted != seen:
                 return False
             self._drop()
+            end = time.monotonic() + SECONDS_TO_BEGIN
             while True:
                 self._check_open()
                 try:
@@ -118,6 +124,8 @@ class Link:
                     break
                 except Failed as error:
                     log.info("the SuperLink is not there yet: %s", error)
+                    if not self.submitted and time.monotonic() > end:
+                        raise _unusable(self._address, error) from None
                     self._closed.wait(PAUSE)
             self.submitted += 1
             return True
@@ -139,7 +147,7 @@ class Link:
                     control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
                     log.warning("a SuperNode that is not in the roster was unregistered: %s", node.name or node.node_id)
             for key, name in wanted.items():
-                control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+                _register(control, key, name)
             self._enlisted = roster
         finally:
             control.close()
@@ -300,6 +308,20 @@ class _Grid(HttpGrid):
     def stop(self) -> None:
         """Nothing more is fetched."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _unusable(address: Address, error: Exception) -> BadValue:
+    remedy = "look into its log; `prifedsync deploy certificate` makes a certificate for other names"
+    return BadValue("superlink", address.place, f"does not take the run: {error}", remedy)
+
+
+def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
+    """Register one key. One that was unregistered before is not taken again: the others must not wait for that."""
+    try:
+        control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+    except httpx.HTTPStatusError as error:
+        said = error.response.text[:MOST_SAID]
+        log.warning("the SuperLink does not take the key of client %s, which needs a new one: %s", name, said)
 
 
 def _der(key: bytes) -> bytes:
