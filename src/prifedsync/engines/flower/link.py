@@ -101,6 +101,7 @@ class Link:
         self._task: Task | None = None
         self._grid: _Grid | None = None
         self._lock = threading.Lock()
+        self._pushing = threading.Lock()
         self._closed = threading.Event()
         self.submitted = 0  # how often the run was submitted
 
@@ -210,8 +211,12 @@ class Link:
         return {name: node for name, node in known if name is not None}
 
     def push(self, message: Message) -> str:
-        """Send a message; its number, by which its answer is known."""
-        (sent,) = self._there().push_messages([message])
+        """Send a message; its number, by which its answer is known.
+
+        One after another: the SuperLink has the body that several clients are sent before it is asked to take it again.
+        """
+        with self._pushing:
+            (sent,) = self._there().push_messages([message])
         if not sent:
             raise NotTaken("the SuperLink did not take the message")
         return str(sent)
