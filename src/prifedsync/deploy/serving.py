@@ -270,6 +270,7 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, 
     missing = [name for name in names if name not in there]
     if not there:
         raise BadValue("waiting.begin", seconds, "seconds are over, and no client has come", "start the clients first")
+    exchange.give_up(missing)
     watch(Note(f"begun without {', '.join(missing)}", warning=True))
 
 

@@ -220,6 +220,15 @@ def test_who_has_left_for_good_is_not_waited_for_again(either):
         until(lambda: connections["b"].away == "")
 
 
+def test_who_did_not_come_in_time_is_not_waited_for_again(either):
+    made = federation(either)
+    del made.link.nodes["b"]
+    with Exchange(made.link) as exchange:
+        exchange.give_up(["b"])
+        rounds = made.run.apart(made.run.owners(made.connections(exchange, b=AGAIN)))  # who would wait for half a minute
+    assert kinds(rounds) == ["Sent Lost Sent"] * 4
+
+
 # ---------------------------------------------------------------------- an empty round
 
 

@@ -271,3 +271,18 @@ def test_one_that_took_it_before_is_waited_for(monkeypatch):
     threading.Timer(1.0, link.stop).start()
     with pytest.raises(Closed):
         link.renew(1)
+
+
+def test_half_a_line_changes_nothing_until_it_is_whole():
+    roster = {name: public_line() for name in "ab"}
+    control = Control(refused="")
+    link = Link(Place(control), b"secret", lambda: roster)
+    link.enlist()
+    whole, roster["b"] = roster["b"], roster["b"][:40]
+    known = link._enlisted
+    assert link._keys_now() == known
+    roster["c"] = b"ecdsa-sha2-nistp384"
+    assert link._keys_now() == known
+    roster["b"] = whole
+    roster["c"] = public_line()
+    assert set(link._keys_now()) == {"a", "b", "c"}

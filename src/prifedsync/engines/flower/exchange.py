@@ -171,6 +171,10 @@ class Exchange:
         """Why a client is not asked: it was waited for in vain, and is still not there."""
         return NOT_THERE if name in self._gone and name not in self._there else ""
 
+    def give_up(self, names: Iterable[str]) -> None:
+        """These were waited for in vain: they are not waited for again until they come."""
+        self._gone.update(names)
+
     # ------------------------------------------------------------------ one question
 
     def ask(self, name: str, frame: bytes, patience: Patience) -> bytes:

@@ -97,7 +97,7 @@ class Link:
         self._secret = secret
         self._roster = roster
         self.keys = keys
-        self._enlisted: Mapping[str, bytes] = {}  # the roster as it was registered
+        self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
         self._task: Task | None = None
         self._grid: _Grid | None = None
         self._lock = threading.Lock()
@@ -135,8 +135,8 @@ class Link:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
         if not self.keys:
             return
-        roster = self._roster()
-        wanted = {_der(key): name for name, key in roster.items()}
+        roster = self._keys_now()
+        wanted = {key: name for name, key in roster.items()}
         control = self._address.control()
         try:
             for node in control.ListNodes(ListNodesRequest()).nodes_info:
@@ -152,6 +152,17 @@ class Link:
             self._enlisted = roster
         finally:
             control.close()
+
+    def _keys_now(self) -> dict[str, bytes]:
+        """The public keys of the roster. One that cannot be read is being written: the last good one stays until it is."""
+        found = {}
+        for name, line in self._roster().items():
+            try:
+                found[name] = _der(line)
+            except ValueError:
+                if name in self._enlisted:
+                    found[name] = self._enlisted[name]
+        return found
 
     def _submit(self) -> None:
         bundle, _ = build_fab_from_files(BUNDLE)
@@ -201,12 +212,12 @@ class Link:
 
     def online(self) -> dict[str, int]:
         """The SuperNodes that are there, by client; without keys, by their own number. A new key is registered first."""
-        if self.keys and self._roster() != self._enlisted:
+        if self.keys and self._keys_now() != self._enlisted:
             self.enlist()
         nodes = self._there().get_nodes()
         if not self.keys:
             return {str(node.node_id): node.node_id for node in nodes}
-        names = {_der(key): name for name, key in self._roster().items()}
+        names = {key: name for name, key in self._enlisted.items()}
         known = ((names.get(_der(node.public_key)), node.node_id) for node in nodes)
         return {name: node for name, node in known if name is not None}
 
