@@ -106,12 +106,20 @@ class Clients:
         self.sites: dict[str, Process] = {}
 
     def __enter__(self) -> Clients:
-        for name in self.places:
-            self.start_owner(name)
-            self.start_site(name)
+        try:
+            for name in self.places:
+                self.start_owner(name)
+                self.start_site(name)
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all of them, also where one does not end well."""
         with ExitStack() as ending:
             for process in (*self.sites.values(), *self.owners.values()):
                 ending.callback(process.end)
