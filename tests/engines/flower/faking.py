@@ -104,6 +104,7 @@ class FakeLink:
         self.back.set()
         self.stopped = threading.Event()
         self.closed = None
+        self.says_expired = True  # of questions whose time is over
         self._run_of = {}
         self._expire = {}
         self._replies = []
@@ -162,6 +163,8 @@ class FakeLink:
                 raise httpx.HTTPError("`message_ids` contains invalid IDs")
             found = [each for each in self._replies if each.metadata.reply_to_message_id in sent]
             self._replies = [each for each in self._replies if each not in found]
+            if not self.says_expired:
+                return found
             return found + [_expired(each) for each in sent if time.monotonic() > self._expire.get(each, float("inf"))]
 
     def beat(self):
