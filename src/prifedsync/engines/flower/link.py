@@ -46,7 +46,7 @@ SECONDS_TO_BEGIN = 60.0
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
 UNREADABLE = "the message cannot be read"
-MOST_AT_ONCE = 16  # answers fetched side by side
+MOST_AT_ONCE = 64  # answers fetched side by side
 SECONDS_TO_FETCH = 600.0  # an answer whose pieces are still being sent
 BUNDLE = {
     "pyproject.toml": b"""[build-system]
