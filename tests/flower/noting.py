@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prifedsync.asking.questions import Answer, Reply
 from prifedsync.deploy.serving import serve
-from prifedsync.engines.flower.exchange import Through
+from prifedsync.engines.flower.through import Through
 
 
 def main(server, out):

@@ -6,55 +6,47 @@ submitted anew, rounds go on from the last checkpoint, and owners answer what th
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
 
 from torch import Tensor
 
-from ..asking import document as documents
 from ..asking.document import RunDocument
 from ..config import Config
 from ..config import load as load_config
-from ..data import Description
 from ..data.preprocessing import Preprocessing
 from ..engines.chosen import Chosen
 from ..engines.owners import Asked, Owners
 from ..events import Note, Watch, Working
-from ..files import RECORD, claimed, write_file
-from ..limits import RECORD as RECORD_UNIT
-from ..limits import Unit
+from ..files import RECORD, claimed
 from ..local.sums import Sums
-from ..owner.permissions import check_private
 from ..record import RunRecord
-from ..run.checkpoint import MANIFEST
 from ..run.deployment import deployment_of
 from ..run.folder import begin, finish
 from ..run.history import logged_lines
 from ..run.loop import rounds_of
 from ..run.prepare import Prepared, prepare
 from ..sync import Helpers, Summed, Uploads
-from ..values import NOT_GIVEN, BadValue
+from ..values import BadValue
 from .board import Board
-from .nodes import check_public_line
+from .described import described, document_of
 from .places import ServerPlaces
+from .roster import check_roster, roster
 from .settings import ServerSettings, server_settings
+from .started import Started, has_checkpoint
 from .superlink import SuperLink
 
 if TYPE_CHECKING:
     from ..engines.flower.exchange import Exchange
     from ..engines.flower.link import Link
 
-RUN_BYTES = 16
 WAITING = 0.5  # seconds between two looks for clients
 
 
@@ -83,7 +75,8 @@ class _Begun:
 
 
 def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
-    from ..engines.flower.exchange import Exchange, Patience, Through
+    from ..engines.flower.exchange import Exchange, Patience
+    from ..engines.flower.through import Through
 
     config = _config(places)
     description = described(config, Preprocessing.read(places.preprocessing))
@@ -151,67 +144,6 @@ class Noting(Owners):
         return uploads
 
 
-def described(config: Config, rules: Preprocessing) -> Description:
-    """What is public about the clients of a run: sizes of the config, shape and task of the rules."""
-    missing = [name for name, own in config.clients.items() if own.records is None]
-    if missing or not config.clients:
-        field = f"clients.{missing[0]}.records" if missing else "[clients]"
-        raise BadValue(field, NOT_GIVEN, "must be set: the server holds no records to count", "give each client's number")
-    sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
-    unit: Unit = "person" if config.data.person else RECORD_UNIT
-    return Description(sizes, rules.shape, rules.label.task, config.data.person_clients, unit=unit)
-
-
-def document_of(prepared: Prepared, description: Description, run: str) -> RunDocument:
-    """The public document of the run, which owners are given."""
-    return documents.of(
-        prepared.config,
-        description,
-        prepared.jobs,
-        prepared.rule,
-        run=run,
-        arithmetic=prepared.net.arithmetic,
-        metrics=[metric.name for metric in prepared.metrics],
-        sums=prepared.sums,
-    )
-
-
-@dataclass(frozen=True)
-class Started:
-    """The name of a run, which all questions carry, and how often it went on."""
-
-    run: str  # 32 hexadecimal digits
-    resumed: int
-
-    @staticmethod
-    def again(places: ServerPlaces) -> Started:
-        """One more start, written down before anything is asked."""
-        known = _known(places.begun)
-        if known is None:
-            started = Started(os.urandom(RUN_BYTES).hex(), 0)
-        else:
-            started = replace(known, resumed=known.resumed + has_checkpoint(places))
-        write_file(places.begun, json.dumps(vars(started)).encode())
-        return started
-
-
-def _known(path: Path) -> Started | None:
-    """The run that was begun in this folder; None before the first start."""
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_bytes())
-        return Started(str(found["run"]), int(found["resumed"]))
-    except (ValueError, KeyError, TypeError):
-        remedy = "restore it from a copy; without it, owners take the run for another one"
-        raise BadValue("run", path, "is damaged", remedy) from None
-
-
-def has_checkpoint(places: ServerPlaces) -> bool:
-    """Whether there are rounds to go on from."""
-    return (places.run / "checkpoint" / MANIFEST).is_file()
-
-
 def _config(places: ServerPlaces) -> Config:
     """The config of the run. Every round is saved, so that a server that is started again asks what it asked before."""
     return load_config(places.config).changed(compare=[], **{"performance.checkpoint_seconds": 0.0})
@@ -228,32 +160,6 @@ def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
         lambda: roster(places.nodes),
         keys=not settings.insecure,
     )
-
-
-def roster(folder: Path) -> dict[str, bytes]:
-    """The clients' names, and the public keys of their SuperNodes, as they are now."""
-    return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
-
-
-def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
-    """Refuse keys that cannot be told apart, or that others may use; say who cannot come."""
-    check_private("tasks.secret", places.secret)
-    if settings.insecure:
-        return
-    check_private("tls/server.key", places.key)
-    found = roster(places.nodes)
-    owner_of: dict[bytes, str] = {}
-    for name, key in found.items():
-        field = f"nodes/{quote(name, safe='')}.pub"
-        check_public_line(field, key)
-        if key.split()[1] in owner_of:
-            rule = f"is the key of client {owner_of[key.split()[1]]} too"
-            raise BadValue(field, NOT_GIVEN, rule, "ask each client for its own")
-        owner_of[key.split()[1]] = name
-    for name in set(names) - found.keys():
-        watch(Note(f"client {name} has no key in nodes/ yet, and cannot come without", warning=True))
-    for name in found.keys() - set(names):
-        watch(Note(f"nodes/ has a key of {name}, which is not a client of config.toml", warning=True))
 
 
 def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, watch: Watch) -> None:

@@ -7,7 +7,8 @@ from prifedsync.asking.frames import PREFIX, answer_frame, question_frame, read_
 from prifedsync.asking.questions import Declined, Enrol, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.engines.flower import letters
-from prifedsync.engines.flower.exchange import Exchange, Through
+from prifedsync.engines.flower.exchange import Exchange
+from prifedsync.engines.flower.through import Through
 
 from .faking import PATIENT, FakeLink
 

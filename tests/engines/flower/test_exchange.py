@@ -13,7 +13,8 @@ from prifedsync.asking.questions import Accepted, Declined, Enrol, Head
 from prifedsync.asking.refusals import Refusal
 from prifedsync.engines.flower import exchange as exchanges
 from prifedsync.engines.flower import letters
-from prifedsync.engines.flower.exchange import Exchange, Patience, Through
+from prifedsync.engines.flower.exchange import Exchange, Patience
+from prifedsync.engines.flower.through import Through
 
 from .faking import (
     PATIENT,

@@ -14,7 +14,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from prifedsync.engines.flower import calls, letters
 from prifedsync.engines.flower import link as links
-from prifedsync.engines.flower.link import UNREADABLE, Closed, Link, NotTaken, _Grid
+from prifedsync.engines.flower.grid import UNREADABLE, Grid
+from prifedsync.engines.flower.link import Closed, Link, NotTaken
 from prifedsync.values import BadValue
 
 from .faking import SUPERLINK, frame_of, identity
@@ -38,7 +39,7 @@ def link(runtime):
     made = Link(None, b"secret", dict)
     task = task_of(runtime)
     made._task = task
-    made._grid = _Grid(task)
+    made._grid = Grid(task)
     made._grid._run = type("Run", (), {"run_id": 7})()
     yield made
     made.close(True)
@@ -180,7 +181,7 @@ def test_threads_end_with_the_link(runtime):
     before = set(threading.enumerate())
     link = Link(None, b"secret", dict)
     link._task = task_of(runtime)
-    link._grid = _Grid(link._task)
+    link._grid = Grid(link._task)
     runtime.add(reply(question()))
     arrived(link)
     link.close(True)

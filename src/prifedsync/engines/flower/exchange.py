@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 
 from flwr.app import Message
 
 from ...asking.connection import NoAnswer
-from ...asking.frames import PREFIX, BadFrame, question_frame, read_answer, read_prefix
-from ...asking.questions import Answered, Declined, Question
+from ...asking.questions import Declined
 from ...asking.refusals import Refusal
 from . import letters
 from .calls import Failed
@@ -374,38 +373,3 @@ def _of(sent: Mapping[str, _Try | _Who], link: int) -> list[str]:
 def _said(message: Message) -> str:
     """What an error says; at most a line of it, since anybody may have written it."""
     return f"error {message.error.code}: {(message.error.reason or '')[:MOST_SAID]!r}"
-
-
-class Through:
-    """One client's owner, over an exchange (`engines.owners.Seen`)."""
-
-    def __init__(self, exchange: Exchange, name: str, patience: Patience) -> None:
-        self._exchange = exchange
-        self._name = name
-        self._patience = patience
-
-    @property
-    def away(self) -> str:
-        return self._exchange.away(self._name)
-
-    def ask(self, question: Question) -> Answered:
-        """The owner's answer, or `NoAnswer`. An owner that is busy is asked again."""
-        frame = question_frame(question)
-        end = self._exchange.time() + self._patience.whole
-        while True:
-            left = replace(self._patience, whole=end - self._exchange.time())
-            answered = _read(self._exchange.ask(self._name, frame, left))
-            if answered != BUSY or self._exchange.time() + PAUSE >= end:
-                return answered
-            self._exchange.pause(PAUSE)
-
-
-def _read(frame: bytes) -> Answered:
-    try:
-        lengths = read_prefix(frame[: PREFIX.size])
-        end = PREFIX.size + lengths.header
-        if len(frame) != end + lengths.body:
-            raise BadFrame("the frame has another length than it says")
-        return read_answer(frame[PREFIX.size : end], frame[end:])
-    except BadFrame as error:
-        raise NoAnswer(str(error)) from None

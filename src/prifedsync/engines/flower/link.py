@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
@@ -21,33 +20,24 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
     load_ssh_public_key,
 )
-from flwr.app import Error, Message
-from flwr.app.message import make_message
+from flwr.app import Message
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import ErrorCode
 from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.common.serde_utils import metadata_from_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
-from flwr.proto.message_pb2 import Message as MessageProto
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from ...values import BadValue
-from .calls import COMPONENT, Address, Failed, Task, Tasks, whole_message
+from .calls import Address, Failed, Task, Tasks
+from .grid import Grid
 
 UNREGISTERED = "unregistered"
 MOST_SAID = 200  # characters of what the SuperLink says
 SECONDS_TO_BEGIN = 60.0
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
-UNREADABLE = "the message cannot be read"
-MOST_AT_ONCE = 64  # answers fetched side by side
-SECONDS_TO_FETCH = 600.0  # an answer whose pieces are still being sent
 BUNDLE = {
     "pyproject.toml": b"""[build-system]
 requires = ["hatchling"]
@@ -99,7 +89,7 @@ class Link:
         self.keys = keys
         self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
         self._task: Task | None = None
-        self._grid: _Grid | None = None
+        self._grid: Grid | None = None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._closed = threading.Event()
@@ -195,7 +185,7 @@ class Link:
         TaskIdentity.task_id = task.id
         TaskIdentity.node_id = given.context.node_id
         self._task = task
-        self._grid = _Grid(task)
+        self._grid = Grid(task)
         self._grid.set_run(run_from_proto(given.run))
 
     def beat(self) -> bool:
@@ -236,7 +226,7 @@ class Link:
         """The answers that have come to these messages, each once."""
         return self._there().arrived(sent)
 
-    def _there(self) -> _Grid:
+    def _there(self) -> Grid:
         grid = self._grid
         if grid is None:
             raise httpx.ConnectError("there is no run at the SuperLink")
@@ -270,60 +260,6 @@ class Link:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise Closed
-
-
-class _Grid(HttpGrid):
-    """Flower's side of messages, with calls that fail instead of ending the process.
-
-    Each answer is fetched by itself: one that cannot be read, or whose site stopped in the middle of it, holds up no other.
-    """
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(token=COMPONENT)
-        self._task = task
-        self._client = task.client
-        self._coming: dict[str, Future[Message]] = {}  # answers that are being fetched, by what they answer
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="answers")
-
-    def arrived(self, sent: Sequence[str]) -> Iterator[Message]:
-        """The answers that are here, whole."""
-        asked = [each for each in sent if each not in self._coming]  # a SuperLink shows an answer once
-        for announced, tree in self._announced(asked):
-            to = announced.metadata.reply_to_message_id
-            self._coming[to] = self._threads.submit(self._fetched, announced, tree)
-        here = [to for to, coming in self._coming.items() if coming.done()]
-        lost: Failed | None = None
-        for coming in [self._coming.pop(to) for to in here]:
-            try:
-                yield coming.result()
-            except Failed as error:
-                lost = error
-        if lost is not None:
-            raise lost
-
-    def _announced(self, sent: Sequence[str]) -> list[tuple[MessageProto, ObjectTree]]:
-        if not sent:
-            return []
-        found = self._task.client.PullMessages(PullAppMessagesRequest(message_ids=sent))
-        return list(zip(found.messages_list, found.message_object_trees, strict=True))
-
-    def _fetched(self, announced: MessageProto, tree: ObjectTree) -> Message:
-        """An answer with its pieces. The SuperLink has checked who sent it, and to what; its pieces may say otherwise."""
-        metadata = metadata_from_proto(announced.metadata)
-        try:
-            found = whole_message(self._task, self.node, tree, SECONDS_TO_FETCH)
-        except Failed:
-            raise
-        except Exception as error:  # of Flower: whoever sent it may have sent anything
-            log.warning("an answer cannot be read: %s: %s", type(error).__name__, error)
-            return make_message(metadata, error=Error(ErrorCode.UNKNOWN, UNREADABLE))
-        if found.has_content():
-            return make_message(metadata, content=found.content)
-        return make_message(metadata, error=found.error)
-
-    def stop(self) -> None:
-        """Nothing more is fetched."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _unusable(address: Address, error: Exception) -> BadValue:
