@@ -34,11 +34,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
 
     settings = site_settings(folder)
     places = SitePlaces(settings.folder)
-    for path in (places.secret,) if settings.insecure else (places.secret, places.key, places.authority):
-        if not path.is_file():
-            raise BadValue("site", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
-        if path != places.authority:
-            check_private(path.name, path)
+    _check_files(settings, places)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
     door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None)
@@ -65,6 +61,16 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
         over,
     )
     return ended_by[0]
+
+
+def _check_files(settings: SiteSettings, places: SitePlaces) -> None:
+    """Refuse a folder that lacks a file, or whose secrets others may read."""
+    secrets = [places.secret] if settings.insecure else [places.secret, places.key]
+    for path in secrets if settings.insecure else [*secrets, places.authority]:
+        if not path.is_file():
+            raise BadValue("site", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
+    for path in secrets:
+        check_private(path.name, path)
 
 
 def _wait_for_server(place: str, over: threading.Event) -> None:
