@@ -12,7 +12,7 @@ from ..fdp import Bound
 from ..record import ClientRecord, RunRecord
 from ..values import BadValue
 from .guarantee import Stated, stated
-from .leaving import sends
+from .leaving import uploads_of
 from .sources import Extra, Sources
 
 NO_LEDGER = "no receipt of this client's ledger was given"
@@ -72,14 +72,13 @@ class ClientTable:
 def clients_of(sources: Sources, record: RunRecord) -> ClientTable:
     """The table of a finished run."""
     receipts = _receipts(sources, record)
-    uploads = sends(record)
     joining = {row.client: row.verdict for row in record.joining}
     answers = (record.deployment or {}).get("answers", {})
     rows = []
     for client in record.clients:
         receipt = receipts.get(client.name)
         spent = _spent(client, receipt, sources) if receipt else None
-        row = _row(client, record.metric, uploads, spent, answers.get(client.name), joining[client.name])
+        row = _row(client, record.metric, uploads_of(record, client), spent, answers.get(client.name), joining[client.name])
         rows.append(row)
     matched = {receipt.sha256 for receipt in receipts.values()}
     return ClientTable(
@@ -92,7 +91,7 @@ def clients_of(sources: Sources, record: RunRecord) -> ClientTable:
 
 
 def _row(
-    client: ClientRecord, metric: str, uploads: bool, spent: Spent | None, answers: Mapping[str, int] | None, gains: str
+    client: ClientRecord, metric: str, uploads: int, spent: Spent | None, answers: Mapping[str, int] | None, gains: str
 ) -> ClientRow:
     planned = client.planned
     scores = {model: by[metric].value for model, by in client.scores.items() if metric in by}
@@ -102,7 +101,7 @@ def _row(
         test_records=client.test_records,
         rounds=client.rounds_taken,
         slots=client.slots_taken,
-        uploads=client.slots_taken if uploads else 0,
+        uploads=uploads,
         noisy_queries=client.noisy_queries,
         noise_multiplier=client.plan["noise_multiplier"] if client.plan else None,
         epsilon=stated(planned["epsilon"]["upper"]) if planned else None,

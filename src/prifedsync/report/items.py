@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..accounting.statement import down, up
 from ..config import ReportConfig
 from ..record import RunRecord
 from .attacks import Attack
@@ -222,7 +223,7 @@ def _accounting(known: Known) -> Filled:
     if said is None:
         return _none(known)
     ends = [said["epsilon"][end] for end in ("lower", "upper")]
-    bracket = "no upper bound" if ends[1] is None else f"ε is between {ends[0]:.6g} and {ends[1]:.6g}"
+    bracket = "no upper bound" if ends[1] is None else f"ε is between {down(ends[0], 6)} and {up(ends[1], 6)}"
     return (
         "filled",
         "numerical composition of privacy loss distributions, as a certified bracket; upper ends are printed. Assumed: "
