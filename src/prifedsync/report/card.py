@@ -68,7 +68,7 @@ def _data(report: Report) -> Iterable[str]:
 
 
 def _scores(report: Report) -> Iterable[str]:
-    if report.utility is None or not report.utility.scores:
+    if report.utility is None or all(each.mean is None for each in report.utility.scores):
         yield "Not measured."
         return
     heads = ["model", "metric", "mean over clients", "worst client", "protection"]

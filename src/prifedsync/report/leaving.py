@@ -73,7 +73,8 @@ def queries_per_round(plan: Mapping[str, Any]) -> int:
 
 def has_scores(record: RunRecord) -> bool:
     """Whether scores on the clients' test records are in the record."""
-    return any(models for models in record.by_metric.values())
+    found = [both for models in record.by_metric.values() for both in models.values()]
+    return any(both.own.mean is not None or both.pooled.mean is not None for both in found)
 
 
 def scores_leak(sources: Sources, record: RunRecord) -> bool:

@@ -14,7 +14,7 @@ from .guarantee import Guarantee
 from .leaving import kept_models, queries_per_round, scores_leak
 from .plans import Plans
 from .sources import Sources
-from .wording import loss_up, many, named, small
+from .wording import many, named, small
 
 Decision = Literal["release", "review", "do not release"]
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
@@ -225,7 +225,7 @@ def _numbers(guarantee: Guarantee) -> str:
 
 
 def _limits(mu: float, epsilon: float | None) -> str:
-    return f"μ ≤ {loss_up(mu)}" + _beside(epsilon)
+    return f"μ ≤ {mu:g}" + _beside(epsilon)
 
 
 # ---------------------------------------------------------------------- what else leaves, and what else was released
