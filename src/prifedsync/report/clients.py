@@ -9,7 +9,7 @@ from typing import Any
 from ..accounting import Budget
 from ..accounting.statement import bracket
 from ..fdp import Bound
-from ..record import ClientRecord, RunRecord
+from ..record import ClientRecord, RunRecord, plan_from_json
 from ..values import BadValue
 from .guarantee import Stated, stated
 from .leaving import uploads_of
@@ -165,7 +165,7 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
 
 def _disagreement(client: ClientRecord, said: Mapping[str, Any]) -> str:
     """What a receipt and the record say differently of one client."""
-    if said["plan"] != client.plan:
+    if client.plan is None or plan_from_json(said["plan"]) != plan_from_json(client.plan):
         return "the receipt is about another plan than the record"
     asked = said["slots"]["rounds"] + said["slots"]["attempts"]
     if asked < client.slots_taken:

@@ -140,7 +140,7 @@ def _counts(record: RunRecord) -> Iterable[Ground]:
 
 def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
     counted = client.slots_taken * queries_per_round(plan)
-    return client.noisy_queries == counted or (plan["copies"] > 1 and client.noisy_queries < counted)
+    return client.noisy_queries == counted or (plan.get("copies", 1) > 1 and client.noisy_queries < counted)
 
 
 def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
