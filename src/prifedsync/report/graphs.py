@@ -13,7 +13,7 @@ from ..accounting.statement import finite
 from ..fdp import gaussian
 from ..record import RunRecord
 from .guarantee import Stated, stated
-from .plans import ROUNDING, Plans
+from .plans import EVERY, ROUNDING, Plans
 from .sources import Extra, Sources
 from .wording import percent, share_up
 
@@ -24,8 +24,6 @@ DIGITS = 7  # of a β
 LEAST = 1e-12  # a smaller β is drawn as 0
 CERTIFIED = "certified lower bound"
 NOT_A_GUARANTEE = "the paper's asymptotic value, not a guarantee"
-EVERY = "every client"
-LOUDEST = "the clients who leak most by the record's numbers"
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def progress_of(sources: Sources, record: RunRecord, plans: Plans) -> Progress:
         epsilon=tuple(stated(finite(bound)) for bound in bounds),
         planned=planned,
         done=sources.rounds_done,
-        holds_for=EVERY if plans.every else LOUDEST,
+        holds_for=plans.holds_for,
     )
 
 
@@ -150,7 +148,7 @@ def deltas_of(record: RunRecord, plans: Plans) -> Deltas:
     for delta in grid:
         epsilon = said["epsilon"]["upper"] if delta == own else finite(plans.epsilon(delta))
         rows.append(Delta(delta, stated(epsilon), plans.smallest is not None and delta * plans.smallest >= 1))
-    return Deltas(tuple(rows), own, EVERY if plans.every else LOUDEST)
+    return Deltas(tuple(rows), own, plans.holds_for)
 
 
 def _marks(rounds: int, most: int) -> list[int]:

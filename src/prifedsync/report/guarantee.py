@@ -84,6 +84,7 @@ class Guarantee:
 
     about       "these files", or "the algorithm" where the run is a simulation
     paper_mu    the paper's asymptotic value. It is not a guarantee
+    groups_hold_for  every client, or of very many different plans the clients who leak most
     """
 
     sentences: tuple[str, ...]
@@ -106,7 +107,7 @@ class Guarantee:
     views: tuple[View, ...]
     copies: int
     paper_mu: float | None
-    computed_for_every_client: bool
+    groups_hold_for: str
 
 
 def stated(value: float | None) -> Stated:
@@ -147,7 +148,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         views=tuple(_view(each) for each in said.get("views", ())),
         copies=said.get("copies", 1),
         paper_mu=said.get("paper", {}).get("mu_weak"),
-        computed_for_every_client=plans.every,
+        groups_hold_for=plans.holds_for,
     )
 
 

@@ -22,6 +22,8 @@ from ..fdp.closed import Gaussian
 from ..record import ClientRecord, plan_from_json
 
 MOST = 10  # different plans that are all computed
+EVERY = "every client"
+LOUDEST = "the clients who leak most by the record's numbers"
 TINY = 1e-8  # below it, δ(ε) of a curve loses digits
 KINDS = ("epsilon", "mu", "advantage")
 ROUNDING = 1e-15  # of a subtraction from 1, several times what it can add
@@ -47,6 +49,11 @@ class Plans:
             return Plans(loudest, True, smallest)
         worst = [max(noisy, key=lambda client, kind=kind: _stated(client, kind)) for kind in KINDS]  # type: ignore[misc]
         return Plans(_leakiest(read[id(client.plan)] for client in worst), False, smallest)
+
+    @property
+    def holds_for(self) -> str:
+        """Whose bounds the numbers of these plans are."""
+        return EVERY if self.every else LOUDEST
 
     @cached_property
     def honest(self) -> tuple[TradeOff, ...]:
