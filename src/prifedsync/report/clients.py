@@ -9,10 +9,10 @@ from typing import Any
 from ..accounting import Budget
 from ..accounting.statement import bracket
 from ..fdp import Bound
-from ..record import ClientRecord, RunRecord
+from ..record import ClientRecord, RunRecord, plan_from_json
 from ..values import BadValue
 from .guarantee import Stated, stated
-from .leaving import sends
+from .leaving import uploads_of
 from .sources import Extra, Sources
 
 NO_LEDGER = "no receipt of this client's ledger was given"
@@ -72,14 +72,13 @@ class ClientTable:
 def clients_of(sources: Sources, record: RunRecord) -> ClientTable:
     """The table of a finished run."""
     receipts = _receipts(sources, record)
-    uploads = sends(record)
     joining = {row.client: row.verdict for row in record.joining}
     answers = (record.deployment or {}).get("answers", {})
     rows = []
     for client in record.clients:
         receipt = receipts.get(client.name)
         spent = _spent(client, receipt, sources) if receipt else None
-        row = _row(client, record.metric, uploads, spent, answers.get(client.name), joining[client.name])
+        row = _row(client, record.metric, uploads_of(record, client), spent, answers.get(client.name), joining[client.name])
         rows.append(row)
     matched = {receipt.sha256 for receipt in receipts.values()}
     return ClientTable(
@@ -92,7 +91,7 @@ def clients_of(sources: Sources, record: RunRecord) -> ClientTable:
 
 
 def _row(
-    client: ClientRecord, metric: str, uploads: bool, spent: Spent | None, answers: Mapping[str, int] | None, gains: str
+    client: ClientRecord, metric: str, uploads: int, spent: Spent | None, answers: Mapping[str, int] | None, gains: str
 ) -> ClientRow:
     planned = client.planned
     scores = {model: by[metric].value for model, by in client.scores.items() if metric in by}
@@ -102,7 +101,7 @@ def _row(
         test_records=client.test_records,
         rounds=client.rounds_taken,
         slots=client.slots_taken,
-        uploads=client.slots_taken if uploads else 0,
+        uploads=uploads,
         noisy_queries=client.noisy_queries,
         noise_multiplier=client.plan["noise_multiplier"] if client.plan else None,
         epsilon=stated(planned["epsilon"]["upper"]) if planned else None,
@@ -166,7 +165,7 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
 
 def _disagreement(client: ClientRecord, said: Mapping[str, Any]) -> str:
     """What a receipt and the record say differently of one client."""
-    if said["plan"] != client.plan:
+    if client.plan is None or plan_from_json(said["plan"]) != plan_from_json(client.plan):
         return "the receipt is about another plan than the record"
     asked = said["slots"]["rounds"] + said["slots"]["attempts"]
     if asked < client.slots_taken:

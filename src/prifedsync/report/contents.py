@@ -119,14 +119,14 @@ def report_of(
     receipts  what `prifedsync ledger export` has written: receipts of this run, and whole ledgers
     audits    what `prifedsync audit … --json` has printed
     """
-    sources = sources_of(Path(folder), words, policies, receipts, audits)
+    folder = Path(folder)
     try:
-        return _report(sources)
+        return _report(sources_of(folder, words, policies, receipts, audits))
     except BadValue:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         remedy = "restore the file from a copy"
-        raise BadValue("record", sources.folder / RECORD, f"cannot be read: {error!r}", remedy) from error
+        raise BadValue("record", folder / RECORD, f"cannot be read: {error!r}", remedy) from error
 
 
 def _report(sources: Sources) -> Report:

@@ -19,6 +19,7 @@ from .wording import percent, share_up
 
 MOST_ROUNDS = 25  # points of ε over rounds
 DIGITS = 7  # of a β
+LEAST = 1e-12  # a smaller β is drawn as 0
 CERTIFIED = "certified lower bound"
 NOT_A_GUARANTEE = "the paper's asymptotic value, not a guarantee"
 EVERY = "every client"
@@ -171,9 +172,7 @@ def _points(values: np.ndarray) -> tuple[float, ...]:
 
 def _down(value: float) -> float:
     """The value rounded down to a few digits: β is a lower bound, and files stay small."""
-    if value <= 0:
+    if value < LEAST:
         return 0.0
     scale = 10.0 ** (DIGITS - 1 - floor(log10(value)))
-    if not isfinite(scale):
-        return 0.0
     return min(value, floor(value * scale) / scale)

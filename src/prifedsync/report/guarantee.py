@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from .sources import Sources
 from .wording import loss_up, many, share_up, small
 
 GROUPS = (2, 5, 10)  # records of one person, in the table of groups
+LEAST_DELTA = 1e-300
+_TINY = np.concatenate(([1e-30], np.geomspace(1e-18, 1.0, 8001)))
 _FINE = np.unique(np.concatenate((np.geomspace(1e-9, 0.1, 400), np.linspace(0.1, 1.0, 901))))
 JUDGEMENT = (
     (1.0, "NIST SP 800-226 calls an ε of at most 1 strong in most cases"),
@@ -261,16 +264,31 @@ def group_advantage(plans: Plans, records: int) -> float:
 
 
 def group_epsilon(plans: Plans, records: int, delta: float) -> float | None:
+    """ε at δ of a group: the smaller of two bounds, both proved; None where neither is finite."""
+    known = [
+        bound for bound in (_from_curve(plans, records, delta), _from_pairs(plans, records, delta)) if bound is not None
+    ]
+    return min(known, default=None)
+
+
+def _from_curve(plans: Plans, records: int, delta: float) -> float | None:
+    """sup of log((power − δ) ÷ α). Power rises, so between two levels it is at most that of the upper one."""
+    power = group_power(plans, records, _TINY)
+    if power[0] > delta:
+        return None
+    above = power[1:] > delta
+    return float(np.max(np.log((power[1:] - delta)[above] / _TINY[:-1][above]), initial=0.0) * (1 + ROUNDING))
+
+
+def _from_pairs(plans: Plans, records: int, delta: float) -> float | None:
     """(ε, δ′) of one record is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) of k; δ′ is lowered until that is at most δ."""
     smaller = delta / records
-    for _ in range(60):
+    while smaller > LEAST_DELTA:
         epsilon = plans.epsilon(smaller)
         if not np.isfinite(epsilon):
             return None
-        grown = smaller * sum(np.exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
+        grown = smaller * sum(exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
         if grown <= delta:
             return records * epsilon
-        smaller = min(smaller / 2, smaller * delta / grown / 2)
-        if smaller < 1e-300:
-            return None
+        smaller *= min(0.5, delta / grown)
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..accounting.statement import down, up
 from ..config import ReportConfig
 from ..record import RunRecord
 from .attacks import Attack
@@ -222,7 +223,7 @@ def _accounting(known: Known) -> Filled:
     if said is None:
         return _none(known)
     ends = [said["epsilon"][end] for end in ("lower", "upper")]
-    bracket = "no upper bound" if ends[1] is None else f"ε is between {ends[0]:.6g} and {ends[1]:.6g}"
+    bracket = "no upper bound" if ends[1] is None else f"ε is between {down(ends[0], 6)} and {up(ends[1], 6)}"
     return (
         "filled",
         "numerical composition of privacy loss distributions, as a certified bracket; upper ends are printed. Assumed: "
@@ -264,8 +265,12 @@ def _trust(known: Known) -> Filled:
 def _fixed(known: Known) -> Filled:
     rounds = f"{many(int(known.record.config['rounds']), 'round')}, fixed in the config before training"
     deployment = known.record.deployment
-    who = "the server" if deployment and deployment["participation"] == "server" else "each client's own coin"
-    return "filled", f"not interactive: {rounds}; who takes part is decided by {who}", "record"
+    who = "every client takes part in every round"
+    if deployment and deployment["participation"] == "server":
+        who = "the server decides who takes part"
+    elif known.record.config["participation"] < 1:
+        who = "each client's own coin decides whether it takes part"
+    return "filled", f"not interactive: {rounds}; {who}", "record"
 
 
 def _mechanism(known: Known) -> Filled:
@@ -280,8 +285,9 @@ def _mechanism(known: Known) -> Filled:
     return (
         "filled",
         f"{privacy['mechanism']}: clip norm {privacy['clip_norm']:g}, noise multiplier {spread}, batch {local['batch']} "
-        f"({local['sampling']}), {local['local_steps']} local steps, {config['rounds']} rounds, participation "
-        f"{percent(config['participation'])}, rule {config['rule']['name']}; {versions}; {known.record.device}",
+        f"({local['sampling']}), {many(local['local_steps'], 'local step')}, {many(config['rounds'], 'round')}, "
+        f"participation {percent(config['participation'])}, rule {config['rule']['name']}; {versions}; "
+        f"{known.record.device}",
         "record",
     )
 
@@ -327,7 +333,8 @@ def _audited(known: Known) -> Filled:
 
 
 def _utility(known: Known) -> Filled:
-    scores = [each for each in known.utility.scores if each.metric == known.utility.metric]
+    first = known.utility.metric
+    scores = [each for each in known.utility.scores if each.metric == first and each.mean is not None]
     if not scores:
         return "open", "not measured", ""
     parts = []
@@ -365,7 +372,7 @@ def _verdict(known: Known) -> Filled:
 
 
 def _signatures(known: Known) -> Filled:
-    return "open", f"{many(len(known.sources.files), 'hash')} below; names and signatures are to be filled in", "record"
+    return "open", "hashes are with the signature lines; names and signatures are to be filled in", "record"
 
 
 FILLS: tuple[Callable[[Known], Filled], ...] = (

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from ..record import KEPT, NOTHING_LEAVES, RunRecord
+from ..record import KEPT, NOTHING_LEAVES, ClientRecord, RunRecord
 from .sources import GLOBAL, Sources
 from .wording import many
 
-Cover = Literal["the guarantee", "nothing", "public"]  # what protects it; public: it depends on no record
+Cover = Literal["the guarantee", "the guarantee of the algorithm only", "nothing", "public"]
 FLOAT = 4  # bytes of a number of a model
 
 
 @dataclass(frozen=True)
 class Release:
-    """One kind of thing that left. `amount`: how much, in words; `seen_by`: who has it."""
+    """One kind of thing that left. `amount`: how much, in words; `seen_by`: who has it.
+
+    covered_by  what protects it: of a simulation the guarantee is of the algorithm only; "public" depends on no record
+    """
 
     what: str
     amount: str
@@ -39,7 +42,7 @@ class Leaving:
 
 def leaving_of(sources: Sources, record: RunRecord) -> Leaving:
     """Of a finished run."""
-    uploads = sum(client.slots_taken for client in record.clients) if sends(record) else 0
+    uploads = sum(uploads_of(record, client) for client in record.clients)
     masked = bool(record.config["privacy"].get("masks"))
     return Leaving(
         releases=tuple(_releases(sources, record, uploads)),
@@ -56,9 +59,22 @@ def sends(record: RunRecord) -> bool:
     return record.sentence != NOTHING_LEAVES
 
 
+def uploads_of(record: RunRecord, client: ClientRecord) -> int:
+    """How often a client has sent something. Where several hold one record, its slots are those of the busiest of them."""
+    if not sends(record):
+        return 0
+    return client.noisy_queries // queries_per_round(client.plan) if client.plan else client.slots_taken
+
+
+def queries_per_round(plan: Mapping[str, Any]) -> int:
+    """The noisy queries of one slot of a plan."""
+    return int(plan.get("local_steps", 1))
+
+
 def has_scores(record: RunRecord) -> bool:
     """Whether scores on the clients' test records are in the record."""
-    return any(models for models in record.by_metric.values())
+    found = [both for models in record.by_metric.values() for both in models.values()]
+    return any(both.own.mean is not None or both.pooled.mean is not None for both in found)
 
 
 def scores_leak(sources: Sources, record: RunRecord) -> bool:
@@ -71,6 +87,13 @@ def kept_models(record: RunRecord) -> bool:
     return KEPT in record.personal_models
 
 
+def covered(sources: Sources, record: RunRecord) -> Cover:
+    """What protects a release with noise."""
+    if record.guarantee is None:
+        return "nothing"
+    return "the guarantee of the algorithm only" if sources.seeded else "the guarantee"
+
+
 def _where(record: RunRecord) -> str:
     if record.deployment is None:
         return "All clients were in one process. Whoever ran it had all records; nothing was sent over a network."
@@ -78,7 +101,7 @@ def _where(record: RunRecord) -> str:
 
 
 def _releases(sources: Sources, record: RunRecord, uploads: int) -> Iterable[Release]:
-    protected: Cover = "the guarantee" if record.guarantee else "nothing"
+    protected = covered(sources, record)
     masked = bool(record.config["privacy"].get("masks"))
     if uploads:
         seen = "the server, as sums over clients" if masked else "the server, each by itself"
@@ -99,9 +122,9 @@ def _personal(sources: Sources, record: RunRecord) -> Iterable[Release]:
     if not sources.personal:
         return
     kept = kept_models(record)
-    covered: Cover = "nothing" if kept or record.guarantee is None else "the guarantee"
+    protected: Cover = "nothing" if kept else covered(sources, record)
     seen = "the clients alone, if the folder stays where it is" if kept else "whoever receives them"
-    yield Release("personal models", f"{many(sources.personal, 'file')}", seen, covered, record.personal_models)
+    yield Release("personal models", f"{many(sources.personal, 'file')}", seen, protected, record.personal_models)
 
 
 def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
@@ -113,8 +136,8 @@ def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
             "public" if sources.public_data else "nothing", "computed without noise",
         )  # fmt: skip
     if record.timings:
-        covered: Cover = "public" if sources.public_data else "nothing"
-        yield Release("timings", "in record.json and this report", "whoever receives these files", covered, "no noise")
+        bare: Cover = "public" if sources.public_data else "nothing"
+        yield Release("timings", "in record.json and this report", "whoever receives these files", bare, "no noise")
 
 
 def _public(record: RunRecord) -> Iterable[Release]:

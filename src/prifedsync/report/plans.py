@@ -23,7 +23,7 @@ from ..record import ClientRecord, plan_from_json
 
 MOST = 24  # different plans that are all computed
 KINDS = ("epsilon", "mu", "advantage")
-ROUNDING = 1e-12  # of subtractions from 1, far more than they can add
+ROUNDING = 1e-15  # of a subtraction from 1, several times what it can add
 
 
 @dataclass(frozen=True)

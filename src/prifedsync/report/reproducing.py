@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config.toml import toml
-from ..record import RunRecord
+from ..limits import RECORD
+from ..record import RunRecord, plan_from_json
 from .sources import Sources
 
 
@@ -54,20 +55,19 @@ def _exactly(sources: Sources, record: RunRecord) -> str:
 
 def account_of(record: RunRecord) -> str:
     """The command that states the guarantee of the first client's plan; "" where `account` has no such plan."""
-    plan = next((client.plan for client in record.clients if client.plan), None)
-    if plan is None or plan["mechanism"] != "NoisySteps" or plan["unit"] != "record" or plan["copies"] > 1:
+    plan = next((plan_from_json(client.plan) for client in record.clients if client.plan), None)
+    steps = plan.mechanism.steps if plan else None
+    if plan is None or steps is None or plan.unit != RECORD or plan.copies > 1 or plan.attempts:
         return ""
     options = {
-        "records": plan["records"],
-        "batch": plan["batch"],
-        "noise-multiplier": repr(plan["noise_multiplier"] / (1 + plan["clip_margin"])),  # rounding may move the sum so far
-        "local-steps": plan["local_steps"],
-        "rounds": plan["rounds"],
-        "participation": plan["participation"],
-        "sampling": plan["sampling"],
-        "neighbours": plan["neighbours"],
+        "records": steps.records,
+        "batch": steps.batch,
+        "noise-multiplier": repr(steps.noise_multiplier / (1 + steps.clip_margin)),  # rounding may move the sum so far
+        "local-steps": steps.local_steps,
+        "rounds": plan.rounds,
+        "participation": plan.participation,
+        "sampling": steps.sampling.value,
+        "neighbours": plan.neighbours.value,
         "delta": toml((record.guarantee or {})["delta"]),
     }
-    if plan.get("attempts"):
-        return ""
     return " ".join(["prifedsync account", *(f"--{name} {value}" for name, value in options.items())])

@@ -117,7 +117,7 @@ def sources_of(
     audits: Iterable[Path] = (),
 ) -> Sources:
     """Read a run folder. `words`: "report.name=…" for what the config of the run does not say."""
-    record = RunRecord.read(folder / RECORD) if (folder / RECORD).is_file() else None
+    record = _record(folder / RECORD)
     config = record.config if record else _config_of(folder)
     return Sources(
         folder=folder,
@@ -132,6 +132,16 @@ def sources_of(
         exports=tuple(_export(path) for path in exports),
         audits=tuple(_extra(path, "audit") for path in audits),
     )
+
+
+def _record(path: Path) -> RunRecord | None:
+    """The record, if the run is finished."""
+    if not path.is_file():
+        return None
+    record = RunRecord.read(path)
+    if not record.clients:
+        raise BadValue("record", path, "has no clients", REMEDY)
+    return record
 
 
 def _config_of(folder: Path) -> Mapping[str, Any]:

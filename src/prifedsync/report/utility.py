@@ -8,7 +8,7 @@ from typing import Any
 
 from ..record import RunRecord
 from ..scores import Interval, Score
-from .leaving import kept_models
+from .leaving import kept_models, uploads_of
 from .sources import Line, Sources
 
 MOST_POINTS = 400  # rounds of which a page draws the scores
@@ -88,7 +88,7 @@ def utility_of(sources: Sources, record: RunRecord) -> Utility:
     metric = record.metric
     verdicts = [row.verdict for row in record.joining]
     seconds = dict(record.timings)
-    slots = sum(client.slots_taken for client in record.clients)
+    uploads = sum(uploads_of(record, client) for client in record.clients)
     shown = record.joining_shown
     return Utility(
         metric=metric,
@@ -103,7 +103,7 @@ def utility_of(sources: Sources, record: RunRecord) -> Utility:
         clipping=NOT_MEASURED,
         seconds=seconds,
         rounds_per_second=_pace(sources.rounds_done, seconds),
-        uploads_per_second=_pace(slots, seconds),
+        uploads_per_second=_pace(uploads, seconds),
         device=record.device,
         note=record.note,
     )
@@ -123,6 +123,8 @@ def protection(record: RunRecord, model: str) -> str:
     """Whether the guarantee covers a kind of model."""
     if model == "personal" and kept_models(record):
         return "kept by the client, not covered"
+    if model in COVERED and record.config["privacy"]["randomness"] == "seeded" and record.guarantee:
+        return "a simulation"
     if model in COVERED:
         return "covered" if record.guarantee else "not private"
     return "with the same noise, for comparison" if model == "alone-private" else "not private, for comparison"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..config import ReportConfig
-from ..record import NOTHING_LEAVES, RunRecord
+from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
-from .leaving import kept_models, scores_leak
+from .leaving import kept_models, queries_per_round, scores_leak
 from .plans import Plans
 from .sources import Sources
-from .wording import loss_up, many, named, small
+from .wording import many, named, small
 
 Decision = Literal["release", "review", "do not release"]
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
@@ -131,19 +131,16 @@ def _broken(facts: Facts, record: RunRecord) -> Iterable[Ground]:
 
 
 def _counts(record: RunRecord) -> Iterable[Ground]:
-    """The guarantee counts slots; each has as many noisy queries as its plan says."""
-    wrong = [
-        client.name
-        for client in record.clients
-        if client.plan is not None and client.noisy_queries != client.slots_taken * _queries(client.plan)
-    ]
+    """The guarantee counts slots; each has as many noisy queries as its plan says. Holders of one record count together."""
+    wrong = [client.name for client in record.clients if client.plan is not None and not _agree(client, client.plan)]
     if wrong:
         what = f"The record's counts of noisy queries do not agree with its plans, at {named(wrong)}."
         yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
 
 
-def _queries(plan: dict[str, object]) -> int:
-    return int(str(plan.get("local_steps", 1)))
+def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
+    counted = client.slots_taken * queries_per_round(plan)
+    return client.noisy_queries == counted or (plan.get("copies", 1) > 1 and client.noisy_queries < counted)
 
 
 def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -228,7 +225,7 @@ def _numbers(guarantee: Guarantee) -> str:
 
 
 def _limits(mu: float, epsilon: float | None) -> str:
-    return f"μ ≤ {loss_up(mu)}" + _beside(epsilon)
+    return f"μ ≤ {mu:g}" + _beside(epsilon)
 
 
 # ---------------------------------------------------------------------- what else leaves, and what else was released
