@@ -199,7 +199,9 @@ class Page:
     def problems(self):
         said = [each["entry"]["text"] for each in self._events("Log.entryAdded") if each["entry"]["level"] == "error"]
         thrown = [str(each["exceptionDetails"]) for each in self._events("Runtime.exceptionThrown")]
-        printed = [str(each["args"]) for each in self._events("Runtime.consoleAPICalled") if each["type"] in ("error", "warning")]
+        printed = [
+            str(each["args"]) for each in self._events("Runtime.consoleAPICalled") if each["type"] in ("error", "warning")
+        ]
         return said + thrown + printed
 
     @property

@@ -91,7 +91,7 @@ def _level(at: float) -> dict[str, object]:
 def _table(comparison: Comparison) -> Section:
     numbers = [Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "δ")]
     scores = [Column(head, numeric=True) for head in ("mean over clients", "its interval", "worst client")]
-    columns = ["Run", *numbers, "Metric", *scores, "Verdict"]
+    columns: list[Column | str] = ["Run", *numbers, "Metric", *scores, "Verdict"]
     return section("runs", "The runs", table("Runs, from the smallest μ", columns, [_row(row) for row in comparison.rows]))
 
 

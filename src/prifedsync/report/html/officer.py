@@ -20,7 +20,13 @@ def items(report: Report) -> Section | None:
     if not report.items:
         return None
     open_ones = [item for item in report.items if item.status == "open"]
-    columns = ["", Column("Item", wide=True), "State", Column("What this run has", wide=True), "Taken from"]
+    columns: list[Column | str] = [
+        "",
+        Column("Item", wide=True),
+        "State",
+        Column("What this run has", wide=True),
+        "Taken from",
+    ]
     return section(
         "items", "What an officer expects",
         paragraph(LEAD), paragraph([mark("open", f"{len(open_ones)} open"), f" of {len(report.items)} items."]),
@@ -56,7 +62,7 @@ def signatures(report: Report) -> Section:
     hashed = sum(each.name.startswith("models/personal/") for each in found.files)
     cut = f" Of {many(found.personal_models, 'personal model')}, {hashed:,} are listed." if found.personal_models else ""
     decision = tag("p", "The verdict of this report: ", tag("strong", report.verdict.decision), ".")
-    columns = ["File", Column("bytes", numeric=True), Column("SHA-256", wide=True)]
+    columns: list[Column | str] = ["File", Column("bytes", numeric=True), Column("SHA-256", wide=True)]
     return section(
         "signatures", "Signatures",
         tag("div", decision, tag("ul", lines, class_="signatures"), class_="together"),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from .markup import MISSING, Html, Inside, tag
 
+SHORT = 12  # rows of a table that a print keeps on one page
 Tone = Literal["good", "open", "bad", "plain"]
 ICONS = {  # paths on a square of 24: a tick, a triangle with an exclamation mark, a crossed octagon, a ring
     "good": "M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm-1.6 14.6-4.2-4.2 1.7-1.7 2.5 2.5 5.7-5.7 1.7 1.7z",
@@ -35,11 +36,12 @@ def paragraph(text: Inside, class_: str | None = None) -> Html:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital and a full stop."""
+    """The text with a capital and a full stop. A Greek letter is a symbol, and stays as it is."""
     text = text.strip()
     if not text:
         return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
+    first = text[0].upper() if text[0].isascii() else text[0]
+    return first + text[1:] + ("" if text[-1] in ".!?…" else ".")
 
 
 def listed(items: Iterable[Inside], class_: str | None = None) -> Html:
@@ -77,18 +79,18 @@ class Column:
     wide: bool = False
 
 
-def table(caption: str, columns: Sequence[Column | str], rows: Iterable[Sequence[Inside]], name: str = "") -> Html:
+def table(caption: str, columns: Iterable[Column | str], rows: Iterable[Sequence[Inside]]) -> Html:
     """A table in a region of its own, which scrolls where the page is narrow. The first cell heads its row."""
     heads = [each if isinstance(each, Column) else Column(each) for each in columns]
+    made = [tag("tr", [_cell(at, each, column) for at, (each, column) in _at(row, heads)]) for row in rows]
     top = tag("thead", tag("tr", [tag("th", each.head, scope="col", class_=_class(each)) for each in heads]))
-    body = tag("tbody", [tag("tr", [_cell(at, each, column) for at, (each, column) in _at(row, heads)]) for row in rows])
-    inside = tag("table", tag("caption", caption), top, body, id=name or None)
-    return region(caption, inside)
+    inside = tag("table", tag("caption", caption), top, tag("tbody", made))
+    return region(caption, inside, short=len(made) <= SHORT)
 
 
-def region(label: str, inside: Inside) -> Html:
+def region(label: str, inside: Inside, short: bool = False) -> Html:
     """What may be wider than the page. It takes the focus, so that arrow keys scroll it."""
-    return tag("div", inside, class_="scroll", role="region", aria_label=label, tabindex="0")
+    return tag("div", inside, class_="scroll short" if short else "scroll", role="region", aria_label=label, tabindex="0")
 
 
 def shown(value: Inside) -> Inside:

@@ -64,7 +64,9 @@ def _hypotheses(found: Guarantee) -> Html:
 def _groups(found: Guarantee) -> Inside:
     if not found.groups:
         return None
-    columns = [Column(head, numeric=True) for head in ("Records of one person", "μ ≤", "ε ≤", "attacker is right at most")]
+    columns: list[Column | str] = [
+        Column(head, numeric=True) for head in ("Records of one person", "μ ≤", "ε ≤", "attacker is right at most")
+    ]
     rows = [_group(group) for group in found.groups]
     caption = f"Several records of one person at one client, at δ = {small(found.delta)}"
     return [tag("h3", "If a person has several records"), table(caption, columns, rows)]
@@ -81,7 +83,7 @@ def attacks(report: Report) -> Section | None:
     """Four attacks at four base rates."""
     if not report.attacks:
         return None
-    bases = [Column(f"right {rate.base_text} without it", numeric=True) for rate in report.attacks[0].rates]
+    bases = [Column(rate.base_text, numeric=True) for rate in report.attacks[0].rates]
     rows = [
         [
             [attack.name, tag("span", sentence(attack.question), class_="under")],
@@ -90,14 +92,14 @@ def attacks(report: Report) -> Section | None:
         for attack in report.attacks
     ]
     lead = (
-        "Each column is an attacker who would be right so often without the model. The cell says how often it is right "
-        "with the model, at most. One curve bounds all four attacks, so their rows are alike; what differs is how often an "
+        "The head of a column says how often an attacker would be right without the model. The cells below say how often "
+        "it is right with the model, at most. One curve bounds all four attacks, so their rows are alike; what differs is how often an "
         "attacker is right without the model."
     )
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
     return section(
         "attacks", "What an attacker can still do",
-        paragraph(lead), table("How often an attacker is right with the model, at most", ["Attack", *bases], rows),
+        paragraph(lead), table("At most so often an attacker is right with the model", ["Attack: right without the model", *bases], rows),
         paragraph(["For example: ", *said]), paragraph(sentence(report.attacks_note)),
     )  # fmt: skip
 
@@ -107,9 +109,10 @@ def views(report: Report) -> Section | None:
     if report.guarantee is None or not report.guarantee.views:
         return None
     numbers = [
-        Column(head, numeric=True) for head in ("working together", "μ ≤", "ε ≤", "ε ≤ if others choose who takes part")
+        Column(head, numeric=True)
+        for head in ("together with so many clients", "μ ≤", "ε ≤", "ε ≤ if others choose who takes part")
     ]
-    rows = [_view(view) for view in report.guarantee.views]
+    rows = [_view(*each) for each in _alike(report.guarantee.views)]
     return section(
         "views", "Who learns how much",
         paragraph("The numbers above hold against everybody together. Some attackers see less, if what is assumed holds."),
@@ -117,8 +120,22 @@ def views(report: Report) -> Section | None:
     )  # fmt: skip
 
 
-def _view(view: View) -> tuple[Inside, ...]:
-    several = f"{view.colluders:,}" if view.colluders else None
+def _alike(found: Iterable[View]) -> Iterable[tuple[View, list[int]]]:
+    """Attackers of one kind for whom nothing smaller can be said share a row."""
+    several: list[int] = []
+    last: View | None = None
+    for view in found:
+        if last is not None and (view.claim or last.claim or (view.who, view.why) != (last.who, last.why)):
+            yield last, several
+            several = []
+        several = [*several, view.colluders]
+        last = view
+    if last is not None:
+        yield last, several
+
+
+def _view(view: View, colluders: list[int]) -> tuple[Inside, ...]:
+    several = ", ".join(f"{count:,}" for count in colluders)
     if not view.claim or view.mu is None or view.epsilon is None:
         return view.who, several, None, None, None, [mark("plain", "no smaller number"), " ", sentence(view.why)]
     chosen = view.epsilon_if_others_choose
@@ -135,7 +152,7 @@ def curve(report: Report) -> Section | None:
         return None
     lines = list(_lines(found))
     drawn = layout(
-        axis(X_LABEL, range=[0, 1]), axis(Y_LABEL, range=[0, 1]), height=520,
+        axis(X_LABEL, range=[0, 1]), axis(Y_LABEL, range=[0, 1]), height=450,
         meta={"ends": [float(np.log10(LEAST)), 0.0]},
     )  # fmt: skip
     members = "members" if report.run.unit == "record" else "persons"
@@ -229,8 +246,8 @@ def epsilon(report: Report) -> Section | None:
     """How ε grew, and how it depends on δ."""
     if report.progress is None or report.deltas is None:
         return None
-    inside = [_progress(report.progress) if report.progress.rounds else None, _deltas(report.deltas, _smallest(report))]
-    return section("epsilon", "ε over rounds, and at each δ", inside)
+    over_rounds = _progress(report.progress) if report.progress.rounds else None
+    return section("epsilon", "ε at each δ, and over rounds", _deltas(report.deltas, _smallest(report)), over_rounds)
 
 
 def _progress(found: Progress) -> Html:
@@ -249,7 +266,7 @@ def _progress(found: Progress) -> Html:
         f"After {found.done:,} of {found.planned:,} planned rounds. At the planned end ε ≤ {found.epsilon[-1].text} at "
         f"δ = {small(found.delta)}."
     )
-    columns = [Column("after round", numeric=True), Column("ε ≤", numeric=True)]
+    columns: list[Column | str] = [Column("after round", numeric=True), Column("ε ≤", numeric=True)]
     rows = [(each, value.text) for each, value in zip(found.rounds, found.epsilon, strict=True)]
     return figure(
         "progress", "ε over rounds", alt, [line.as_trace()], drawn, legend=legend([line, *ends]),
@@ -282,15 +299,20 @@ def _deltas(found: Deltas, smallest: int | None) -> Html:
     rows = [
         (small(row.delta), row.epsilon.text, mark("open", "not below 1/n") if row.warning else "below 1/n")
         for row in found.rows
+        if row.delta == found.own or f"{row.delta:e}".startswith("1.0")
     ]
-    columns = [Column("δ", numeric=True), Column("ε ≤", numeric=True), "δ beside the smallest client's n"]
+    columns: list[Column | str] = [
+        Column("δ", numeric=True),
+        Column("ε ≤", numeric=True),
+        "δ beside the smallest client's n",
+    ]
     data = {
         "rows": [[row.delta, row.epsilon.text] for row in found.rows],
         "smallest": smallest,
     }
     note = "" if found.holds_for == EVERY else f" The numbers are of {found.holds_for}."
     return tag(
-        "div", tag("h3", "ε at another δ"), paragraph(f"The same guarantee has an ε for every δ.{note}"),
+        "div", paragraph(f"The same guarantee has an ε for every δ.{note}"),
         tag("div", label, slider, said, class_="slider needs-script"),
-        table("ε at each δ that was computed", columns, rows), as_json("deltas", data), class_="deltas",
+        more("The same as a table", table("ε at powers of ten of δ", columns, rows)), as_json("deltas", data), class_="deltas",
     )  # fmt: skip

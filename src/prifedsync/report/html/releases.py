@@ -21,7 +21,13 @@ def leaving(report: Report) -> Section | None:
     found = report.leaving
     if found is None:
         return None
-    columns = [Column("What", wide=True), "How much", "Who sees it", "Protection", Column("Note", wide=True)]
+    columns: list[Column | str] = [
+        Column("What", wide=True),
+        "How much",
+        "Who sees it",
+        "Protection",
+        Column("Note", wide=True),
+    ]
     size = f", {found.bytes:,} bytes" if found.bytes is not None else ""
     uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}{size} in all."
     return section(
@@ -41,7 +47,7 @@ def conditions(report: Report) -> Section | None:
     """What must be true for the guarantee to hold."""
     if not report.conditions:
         return None
-    columns = [Column("What must be true", wide=True), Column("In this run", wide=True), "Is it so?"]
+    columns: list[Column | str] = [Column("What must be true", wide=True), Column("In this run", wide=True), "Is it so?"]
     rows = [(each.what, each.here, mark(STATES[each.state], each.state)) for each in report.conditions]
     broken = sum(each.state == "broken" for each in report.conditions)
     lead = f"{many(broken, 'condition')} of {len(rows)} {'is' if broken == 1 else 'are'} broken in this run."
@@ -53,7 +59,7 @@ def audits(report: Report) -> Section:
     title = "What attacks have measured"
     if not report.audits:
         return section("audits", title, paragraph([mark("open", "not measured"), " No audit was given."]))
-    columns = ["File", Column("What was found", wide=True), "Result"]
+    columns: list[Column | str] = ["File", Column("What was found", wide=True), "Result"]
     rows = [
         (each.file, each.sentence, mark("bad", "broken") if each.broken else mark("good", "within the claim"))
         for each in report.audits

@@ -22,7 +22,8 @@ LOOKS = {  # model → colour and dashes
     "non-private": (GREEN, "dash"),
 }
 MOST_DOTS = 200  # clients that are drawn one by one beside the box
-MOST_ROWS = 40  # rounds in a table
+FEW = 3  # sentences that are not folded away
+MOST_ROWS = 20  # rounds in a table
 SIMULATED = "simulation only: it is computed from records, and is not covered by the guarantee"
 
 
@@ -46,7 +47,7 @@ def _note(found: Utility) -> Inside:
 def _scores(found: Utility) -> Inside:
     if not found.scores:
         return paragraph([mark("open", "not measured"), " No scores were computed."])
-    columns = [
+    columns: list[Column | str] = [
         "Model", "Metric", Column("mean over clients", numeric=True), Column("its interval", numeric=True),
         Column("worst client", numeric=True), Column("on all test records", numeric=True), "Protection",
     ]  # fmt: skip
@@ -90,7 +91,7 @@ def _rounds(found: Rounds) -> Html:
         f"{NAMES.get(model, model)} {_score(values[-1])} on average, {_score(found.worst[model][-1])} at the worst client"
         for model, values in found.mean.items()
     )
-    columns = [Column("after round", numeric=True)] + [
+    columns: list[Column | str] = [Column("after round", numeric=True)] + [
         Column(f"{NAMES.get(model, model)}, {what}", numeric=True) for model in found.mean for what in ("mean", "worst")
     ]
     return figure(
@@ -101,24 +102,41 @@ def _rounds(found: Rounds) -> Html:
 
 
 def _round_lines(found: Rounds) -> Iterable[Line]:
+    for model in found.mean:
+        if _drawn_already(found, model) is None:
+            yield from _model_lines(found, model)
     ends = (found.rounds[0], found.rounds[-1])
-    for model, values in found.mean.items():
-        colour, dash = LOOKS.get(model, (GREY, "solid"))
-        name = NAMES.get(model, model)
-        worst = found.worst[model]
-        says = [f"round {at}: {name} {_score(value)} on average" for at, value in zip(found.rounds, values, strict=True)]
-        one = len(found.rounds) == 1
-        yield Line(f"{name}, mean over clients", found.rounds, values, colour, dash, says, markers=one, width=3)
-        says = [
-            f"round {at}: {name} {_score(value)} at the worst client" for at, value in zip(found.rounds, worst, strict=True)
-        ]
-        label = f"{name}, from the mean down to the worst client"
-        yield Line(label, found.rounds, worst, colour, "solid", says, width=1, fill="tonexty", fades=True)
     for model, level in found.baselines.items():
         if level is not None:
             colour, dash = LOOKS.get(model, (GREY, "dot"))
             name = NAMES.get(model, model)
             yield Line(name, ends, (level, level), colour, dash, [f"{name}: {_score(level)}"] * 2)
+
+
+def _drawn_already(found: Rounds, model: str) -> str | None:
+    """Another kind of model with the same scores in every round, as the personal models of some rules are."""
+    for other in found.mean:
+        if other == model:
+            return None
+        if (found.mean[other], found.worst[other]) == (found.mean[model], found.worst[model]):
+            return other
+    return None
+
+
+def _model_lines(found: Rounds, model: str) -> Iterable[Line]:
+    """The mean over clients, and the area from there down to the worst client."""
+    colour, dash = LOOKS.get(model, (GREY, "solid"))
+    same = [NAMES.get(other, other) for other in found.mean if _drawn_already(found, other) == model]
+    name = " and ".join([NAMES.get(model, model), *same])
+    one = len(found.rounds) == 1
+    mean, worst = found.mean[model], found.worst[model]
+    says = [f"round {at}: {name} {_score(value)} on average" for at, value in zip(found.rounds, mean, strict=True)]
+    yield Line(f"{name}, mean over clients", found.rounds, mean, colour, dash, says, markers=one, width=3)
+    says = [
+        f"round {at}: {name} {_score(value)} at the worst client" for at, value in zip(found.rounds, worst, strict=True)
+    ]
+    label = "from the mean down to the worst client"
+    yield Line(label, found.rounds, worst, colour, "solid", says, markers=one, width=1, fill="tonexty", fades=True)
 
 
 def _round_rows(found: Rounds) -> Iterable[list[Inside]]:
@@ -152,8 +170,8 @@ def _distribution(report: Report) -> Inside:
     alt = "; ".join(
         f"{NAMES.get(model, model)}: half of the clients have {q[1]:.3f} or more" for model, q in quarters.items()
     )
-    drawn = layout(axis(plain(metric)), axis("", automargin=True), height=90 + 70 * len(by_model))
-    columns = [
+    drawn = layout(axis(plain(metric)), axis("", automargin=True), height=80 + 52 * len(by_model))
+    columns: list[Column | str] = [
         "Model",
         *(Column(head, numeric=True) for head in ("lowest quarter up to", "median", "highest quarter from")),
     ]
@@ -187,7 +205,10 @@ def _joining(found: Utility) -> Inside:
     if not found.joining:
         return None
     counts = terms([(word, many(count, "client")) for word, count in found.joining.items()], "terms counts")
-    return [tag("h3", "Who gains by joining"), counts, listed(found.joining_sentences)]
+    said = listed(found.joining_sentences)
+    if len(found.joining_sentences) > FEW:
+        said = more(f"{many(len(found.joining_sentences), 'client')}, one by one", said)
+    return [tag("h3", "Who gains by joining"), counts, said]
 
 
 def _statistics(found: Utility) -> Inside:
@@ -228,7 +249,7 @@ def reproducing(report: Report) -> Section | None:
     settings = [tag("h3", "Settings"), listed(found.settings)] if found.settings else None
     return section(
         "reproducing", "How to run it again",
-        [tag("pre", tag("code", command), tabindex="0") for command in found.commands],
+        [tag("pre", tag("code", command), class_="command") for command in found.commands],
         paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
         more("The whole config", tag("pre", tag("code", _text(found.config)), tabindex="0", class_="config")),
     )  # fmt: skip
