@@ -13,7 +13,7 @@ from ..guarantee import Group, Guarantee, View
 from ..wording import percent, share_up, small
 from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend
 from .markup import Html, Inside, as_json, tag
-from .parts import Column, Section, mark, paragraph, section, sentence, table
+from .parts import Column, Section, mark, more, paragraph, section, sentence, table
 
 LEVELS = (0.001, 0.01, 0.05, 0.1, 0.5)  # of the curve's table
 LEAST = 1e-6  # of a logarithmic axis
@@ -93,13 +93,14 @@ def attacks(report: Report) -> Section | None:
     ]
     lead = (
         "The head of a column says how often an attacker would be right without the model. The cells below say how often "
-        "it is right with the model, at most. One curve bounds all four attacks, so their rows are alike; what differs is how often an "
-        "attacker is right without the model."
+        "it is right with the model, at most. One curve bounds all four attacks, so their rows are alike. What differs is "
+        "how often an attacker is right without the model."
     )
+    caption = "How often an attacker is right with the model, at most"
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
     return section(
         "attacks", "What an attacker can still do",
-        paragraph(lead), table("At most so often an attacker is right with the model", ["Attack: right without the model", *bases], rows),
+        paragraph(lead), table(caption, ["Right without the model:", *bases], rows),
         paragraph(["For example: ", *said]), paragraph(sentence(report.attacks_note)),
     )  # fmt: skip
 
@@ -314,5 +315,6 @@ def _deltas(found: Deltas, smallest: int | None) -> Html:
     return tag(
         "div", paragraph(f"The same guarantee has an ε for every δ.{note}"),
         tag("div", label, slider, said, class_="slider needs-script"),
-        more("The same as a table", table("ε at powers of ten of δ", columns, rows)), as_json("deltas", data), class_="deltas",
+        more("ε at powers of ten of δ", table("ε at powers of ten of δ", columns, rows)),
+        as_json("deltas", data), class_="deltas",
     )  # fmt: skip

@@ -9,9 +9,16 @@ from .markup import Inside, tag
 from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, table
 
 COVERS: dict[str, tuple[Tone, str]] = {
-    "the guarantee": ("good", "covered by the guarantee"),
+    "the guarantee": ("good", "covered"),
+    "the guarantee of the algorithm only": ("open", "simulation"),
     "nothing": ("bad", "not covered"),
     "public": ("plain", "public"),
+}
+MEANING = {
+    "the guarantee": "Covered: the guarantee is about it.",
+    "the guarantee of the algorithm only": "Simulation: the guarantee is about the algorithm. It does not protect this file.",
+    "nothing": "Not covered: the guarantee says nothing about it.",
+    "public": "Public: it does not depend on any private record.",
 }
 STATES: dict[str, Tone] = {"holds": "good", "broken": "bad", "cannot be checked here": "plain"}
 
@@ -30,10 +37,12 @@ def leaving(report: Report) -> Section | None:
     ]
     size = f", {found.bytes:,} bytes" if found.bytes is not None else ""
     uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}{size} in all."
+    covers = {each.covered_by for each in found.releases}
     return section(
         "leaving", "What left each client",
         paragraph(sentence(found.where)), paragraph(uploads if found.uploads else "No client sent an upload."),
         table("Everything that left, or was written", columns, [_release(each) for each in found.releases]),
+        paragraph(" ".join(said for cover, said in MEANING.items() if cover in covers)),
         paragraph(["How many uploads each client sent is in ", tag("a", "the table of clients", href="#clients"), "."]),
         tag("div", tag("h3", "What stayed"), listed(found.stays), class_="together"),
     )  # fmt: skip

@@ -91,7 +91,7 @@ def _rounds(found: Rounds) -> Html:
         f"{NAMES.get(model, model)} {_score(values[-1])} on average, {_score(found.worst[model][-1])} at the worst client"
         for model, values in found.mean.items()
     )
-    columns: list[Column | str] = [Column("after round", numeric=True)] + [
+    columns = [Column("after round", numeric=True)] + [
         Column(f"{NAMES.get(model, model)}, {what}", numeric=True) for model in found.mean for what in ("mean", "worst")
     ]
     return figure(
@@ -125,9 +125,9 @@ def _drawn_already(found: Rounds, model: str) -> str | None:
 
 def _model_lines(found: Rounds, model: str) -> Iterable[Line]:
     """The mean over clients, and the area from there down to the worst client."""
-    colour, dash = LOOKS.get(model, (GREY, "solid"))
-    same = [NAMES.get(other, other) for other in found.mean if _drawn_already(found, other) == model]
-    name = " and ".join([NAMES.get(model, model), *same])
+    alike = [model, *(other for other in found.mean if _drawn_already(found, other) == model)]
+    colour, dash = LOOKS.get(alike[-1], (GREY, "solid"))
+    name = " and ".join(NAMES.get(each, each) for each in alike)
     one = len(found.rounds) == 1
     mean, worst = found.mean[model], found.worst[model]
     says = [f"round {at}: {name} {_score(value)} on average" for at, value in zip(found.rounds, mean, strict=True)]

@@ -50,13 +50,14 @@ def clients(report: Report) -> Section | None:
     return section(
         "clients", "Each client",
         paragraph(_lead(found, len(rows))), _unmatched(found),
+        paragraph("The button at the head of a column sorts by it.", "needs-script"),
         tag("div", id="clients-pages", class_="pages needs-script", data_size=PAGE),
         _table(heads, rows, found),
     )  # fmt: skip
 
 
 def _lead(found: ClientTable, shown: int) -> str:
-    said = ["A button at the head of a column sorts by it."]
+    said = []
     if shown < len(found.rows):
         said.append(f"These are the {shown:,} clients with the largest ε of {len(found.rows):,}. All are in report.json.")
     if found.without_ledger:
