@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,15 +41,18 @@ def _picture(rows: Sequence[Compared]) -> Section | None:
     if not private:
         return None
     metric = private[0].metric
-    shapes = [_level(level) for level in list(_levels(rows))[:1]]
+    level = next(_levels(rows), None)
     text = plain(metric)
+    shapes = [] if level is None else [_level(level)]
     drawn = layout(axis("μ, upper bound", rangemode="tozero"), axis(text), shapes=shapes, height=420)
     alt = f"{metric} of {many(len(private), 'run')}, against μ. The table below has the same numbers."
-    note = f"The dashed line is the non-private model of the first run that has one: {metric} {shapes[0]['y0']:.3f}."
+    note = None
+    if level is not None:
+        note = paragraph(f"The dashed line is the non-private model of the first run that has one: {metric} {level:.3f}.")
     return section(
         "picture", f"{metric[0].upper()}{metric[1:]} against μ",
         figure("comparison", f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn,
-               paragraph(note) if shapes else None),
+               note),
     )  # fmt: skip
 
 
@@ -76,7 +79,7 @@ def _said(row: Compared) -> str:
     return f"{row.folder}{kind}: {cost}, {row.metric} {row.mean or 0.0:.3f}{ends}"
 
 
-def _levels(rows: Sequence[Compared]) -> Iterable[float]:
+def _levels(rows: Sequence[Compared]) -> Iterator[float]:
     for row in rows:
         level = row.baselines.get("non-private")
         if level is not None:

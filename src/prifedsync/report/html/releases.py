@@ -16,7 +16,7 @@ COVERS: dict[str, tuple[Tone, str]] = {
 }
 MEANING = {
     "the guarantee": "Covered: the guarantee is about it.",
-    "the guarantee of the algorithm only": "Simulation: the guarantee is about the algorithm. It does not protect this file.",
+    "the guarantee of the algorithm only": "Simulation: the guarantee is about the algorithm and not about this file.",
     "nothing": "Not covered: the guarantee says nothing about it.",
     "public": "Public: it does not depend on any private record.",
 }
