@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow lint rooms api tour bench ci clean
+.PHONY: setup demo test test-slow test-browser lint rooms api tour example bench ci clean
 
 setup: $(READY)
 
@@ -25,6 +25,13 @@ test-slow: setup
 		tests/fdp/test_properties.py tests/attacks/test_crashes.py tests/attacks/test_bit_flips.py \
 		tests/attacks/test_hostile_helper.py tests/attacks/test_owner_kills.py
 
+# Debian's Chromium, and axe-core at the version of the lock file. A new machine gets both here.
+test-browser: setup
+	command -v chromium >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium; }
+	command -v npm >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends npm; }
+	npm ci --prefix tests/browser --ignore-scripts --no-fund --no-audit
+	PRIFEDSYNC_BROWSER=1 $(BIN)/python -m pytest -q tests/browser
+
 lint: setup
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
@@ -39,11 +46,14 @@ api: setup
 tour: setup
 	$(BIN)/python scripts/tour.py
 
+example: setup
+	PYTHONPATH=. $(BIN)/python scripts/example_report.py
+
 bench: setup
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/prifedsync bench
 
-ci: lint demo test
+ci: lint demo test-browser test
 
 clean:
 	rm -rf $(VENV) build dist

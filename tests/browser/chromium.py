@@ -34,6 +34,8 @@ KEYS = {  # name → code, number, text
     "Home": ("Home", 36, ""),
     "End": ("End", 35, ""),
 }
+DRAWN = """[...document.querySelectorAll('[data-chart]')].every(
+  c => c._fullLayout && c.querySelector('svg') && c._fullLayout.width === Math.floor(c.clientWidth))"""
 PATIENCE = 60  # seconds for one answer
 
 
@@ -116,7 +118,7 @@ class Page:
         self.media("dark" if dark else "light")
         self.ask("Page.navigate", url=path.as_uri())
         self.until("document.readyState === 'complete' && location.protocol === 'file:'")
-        self.until("!window.Plotly || [...document.querySelectorAll('[data-chart]')].every(c => c.querySelector('svg'))")
+        self.until(DRAWN)
 
     def ask(self, method, **words):
         return self.browser.ask(method, self.session, **words)

@@ -124,5 +124,11 @@ def opened(chromium):
 
 
 @pytest.fixture(scope="session")
+def shown(chromium, page_file):
+    """The page of a report, for tests that change nothing of it."""
+    return chromium.open(page_file)
+
+
+@pytest.fixture(scope="session")
 def axe():
     return AXE.read_text(encoding="utf-8")

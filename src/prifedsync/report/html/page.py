@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from plotly.offline import get_plotlyjs
+from plotly import offline
 
 from ... import __version__
 from ...files import write_file
@@ -42,7 +42,7 @@ def page_of(report: Report) -> str:
 
 def whole(title: str, sections: Sequence[Section], opened: Html, data: Inside) -> str:
     """A page with this title, its sections and a table of contents."""
-    plotly, own = Html(get_plotlyjs()), Html(_asset("report.js"))
+    plotly, own = Html(offline.get_plotlyjs()), Html(_asset("report.js"))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

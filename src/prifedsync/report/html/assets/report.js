@@ -42,10 +42,19 @@
   const draw = (chart) => {
     const { data: traces, layout } = data(`chart-${chart.dataset.chart}`);
     if (narrow()) layout.font.size = 11;
-    Plotly.newPlot(chart, traces, layout, { displayModeBar: false, responsive: true, scrollZoom: false });
+    Plotly.newPlot(chart, traces, layout, { displayModeBar: false, responsive: false, scrollZoom: false });
   };
+  const fitted = new ResizeObserver((entries) => {
+    entries.forEach(({ target, contentRect }) => {
+      const width = Math.floor(contentRect.width);
+      if (width > 0 && target._fullLayout && target._fullLayout.width !== width) Plotly.relayout(target, { width });
+    });
+  });
   const charts = [...document.querySelectorAll("[data-chart]")];
-  if (window.Plotly) charts.forEach(draw);
+  if (window.Plotly) {
+    charts.forEach(draw);
+    charts.forEach((chart) => fitted.observe(chart));
+  }
 
   // ---------- the trade-off curve: axes, and a slider that reads it
 
@@ -138,6 +147,7 @@
       rows().forEach((row, at) => {
         row.hidden = !all && Math.floor(at / size) !== page;
       });
+      table.classList.toggle("whole", all);
       before.disabled = all || page === 0;
       after.disabled = all || page === pages - 1;
       whole.textContent = all ? `Show ${size} at a time` : `Show all ${count.toLocaleString("en")}`;
