@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from prifedsync.config import load
 from prifedsync.record import SCHEMA_VERSION
 from prifedsync.report.contents import report_of
+from prifedsync.run import prepare
 from prifedsync.values import BadValue
 
 from ..test_record import old_version
@@ -121,3 +123,12 @@ def test_records_of_earlier_versions(plain, copied, version):
     assert report.guarantee.mu.text == report_of(plain).guarantee.mu.text
     assert report.words["tuning"] == "not said"
     assert [row.name for row in report.clients.rows] == ["a", "b"]
+
+
+def test_words_change_no_run():
+    """A run may be resumed under other words; anything else that is changed is refused."""
+    bare = prepare(load("digits"))
+    said = prepare(load("digits", ["report.name=Digits", "report.release_mu=2"]))
+    assert said.config.report.name == "Digits"
+    assert said._fixed_fields() == bare._fixed_fields()
+    assert prepare(load("digits", ["rounds=3"]))._fixed_fields() != bare._fixed_fields()

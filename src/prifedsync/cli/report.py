@@ -12,17 +12,15 @@ import typer
 from ..values import NOT_GIVEN, BadValue
 from .options import Json
 
-Folders = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders; several are compared.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders. Several are compared.")]
 Words = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="report.KEY=VALUE", help="The owner's words for this report: a field of [report]."),
+    typer.Option("--set", metavar="report.KEY=VALUE", help="The owner's words: a field of [report]."),
 ]
-Policies = Annotated[list[Path] | None, typer.Option("--policy", help="The policy of an owner, a TOML file.")]
-Receipts = Annotated[list[Path] | None, typer.Option("--receipt", help="A file that `prifedsync ledger export` wrote.")]
-Audits = Annotated[list[Path] | None, typer.Option("--audit", help="What `prifedsync audit … --json` printed.")]
-Registry = Annotated[
-    Path | None, typer.Option(help="Write the entry for the registry of DP deployments to this YAML file.")
-]
+Policies = Annotated[list[Path] | None, typer.Option("--policy", help="The policy of an owner.")]
+Receipts = Annotated[list[Path] | None, typer.Option("--receipt", help="What `ledger export` wrote.")]
+Audits = Annotated[list[Path] | None, typer.Option("--audit", help="What `audit … --json` printed.")]
+Registry = Annotated[Path | None, typer.Option(help="Write an entry for the registry of deployments: YAML.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the files; default: the run folder.")]
 
 
@@ -36,7 +34,7 @@ def report(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a run cost and gave, and whether its model may leave."""
+    """Say what a run cost, and whether its model may leave."""
     if len(folders) > 1:
         alone = {"set": words, "policy": policies, "receipt": receipts, "audit": audits, "registry": registry}
         _compare(folders, [name for name, value in alone.items() if value], out or Path(), as_json)

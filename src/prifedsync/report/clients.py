@@ -139,8 +139,6 @@ def _spent(client: ClientRecord, receipt: Extra, sources: Sources) -> Spent:
     try:
         return _from_receipt(client, said, _ledger_of(said, sources))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, BadValue):
-            raise
         remedy = "name a file that `prifedsync ledger export` wrote"
         raise BadValue("receipt", receipt.name, f"cannot be read: {error!r}", remedy) from None
 

@@ -13,17 +13,17 @@ from ..accounting.statement import finite
 from ..fdp import gaussian
 from ..record import RunRecord
 from .guarantee import Stated, stated
-from .plans import ROUNDING, Plans
+from .plans import EVERY, ROUNDING, Plans
 from .sources import Extra, Sources
 from .wording import percent, share_up
 
 MOST_ROUNDS = 25  # points of ε over rounds
+MOST_BOUNDS = 64  # bounds that are computed for them, over all plans
+LEAST_ROUNDS = 4
 DIGITS = 7  # of a β
 LEAST = 1e-12  # a smaller β is drawn as 0
 CERTIFIED = "certified lower bound"
 NOT_A_GUARANTEE = "the paper's asymptotic value, not a guarantee"
-EVERY = "every client"
-LOUDEST = "the clients who leak most by the record's numbers"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Progress:
-    """ε at δ after so many rounds, up to the planned end. `done`: rounds that were taken."""
+    """ε at δ after so many rounds, up to the planned end. Between two points the bound is that of the later one.
+
+    done  rounds that were taken
+    """
 
     delta: float
     rounds: tuple[int, ...]
@@ -121,7 +124,7 @@ def progress_of(sources: Sources, record: RunRecord, plans: Plans) -> Progress:
     delta = float(said["delta"])
     planned = max((plan.rounds for plan in plans.plans), default=0)
     spending = plans.progress(delta)
-    marks = _marks(planned)
+    marks = _marks(planned, max(LEAST_ROUNDS, min(MOST_ROUNDS, MOST_BOUNDS // max(1, len(plans.plans)))))
     bounds = [spending.after(rounds) for rounds in marks]
     if not plans.every and marks:
         end = said["epsilon"]["upper"]
@@ -132,27 +135,27 @@ def progress_of(sources: Sources, record: RunRecord, plans: Plans) -> Progress:
         epsilon=tuple(stated(finite(bound)) for bound in bounds),
         planned=planned,
         done=sources.rounds_done,
-        holds_for=EVERY if plans.every else LOUDEST,
+        holds_for=plans.holds_for,
     )
 
 
 def deltas_of(record: RunRecord, plans: Plans) -> Deltas:
-    """ε from δ = 0.01 to 1e-12, two to a decade."""
+    """ε from δ = 0.01 to 1e-10, two to a decade."""
     said: Mapping[str, Any] = record.guarantee or {}
     own = float(said["delta"])
-    grid = sorted({own, *(float(f"{10**-power:.1g}") for power in np.arange(2, 12.1, 0.5))}, reverse=True)
+    grid = sorted({own, *(float(f"{10**-power:.1g}") for power in np.arange(2, 10.1, 0.5))}, reverse=True)
     rows = []
     for delta in grid:
         epsilon = said["epsilon"]["upper"] if delta == own else finite(plans.epsilon(delta))
         rows.append(Delta(delta, stated(epsilon), plans.smallest is not None and delta * plans.smallest >= 1))
-    return Deltas(tuple(rows), own, EVERY if plans.every else LOUDEST)
+    return Deltas(tuple(rows), own, plans.holds_for)
 
 
-def _marks(rounds: int) -> list[int]:
+def _marks(rounds: int, most: int) -> list[int]:
     """Rounds at which ε is computed: all of few, else so many at about equal distances, the last one always."""
-    if rounds <= MOST_ROUNDS:
+    if rounds <= most:
         return list(range(1, rounds + 1))
-    return sorted({max(1, round(float(mark))) for mark in np.linspace(1, rounds, MOST_ROUNDS)})
+    return sorted({max(1, round(float(mark))) for mark in np.linspace(1, rounds, most)})
 
 
 def _says(alpha: float, beta: float, unit: str) -> str:

@@ -84,6 +84,7 @@ class Guarantee:
 
     about       "these files", or "the algorithm" where the run is a simulation
     paper_mu    the paper's asymptotic value. It is not a guarantee
+    groups_hold_for  every client, or of very many different plans the clients who leak most
     """
 
     sentences: tuple[str, ...]
@@ -106,7 +107,7 @@ class Guarantee:
     views: tuple[View, ...]
     copies: int
     paper_mu: float | None
-    computed_for_every_client: bool
+    groups_hold_for: str
 
 
 def stated(value: float | None) -> Stated:
@@ -147,7 +148,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         views=tuple(_view(each) for each in said.get("views", ())),
         copies=said.get("copies", 1),
         paper_mu=said.get("paper", {}).get("mu_weak"),
-        computed_for_every_client=plans.every,
+        groups_hold_for=plans.holds_for,
     )
 
 
@@ -264,11 +265,9 @@ def group_advantage(plans: Plans, records: int) -> float:
 
 
 def group_epsilon(plans: Plans, records: int, delta: float) -> float | None:
-    """ε at δ of a group: the smaller of two bounds, both proved; None where neither is finite."""
-    known = [
-        bound for bound in (_from_curve(plans, records, delta), _from_pairs(plans, records, delta)) if bound is not None
-    ]
-    return min(known, default=None)
+    """ε at δ of a group, from the curve, or where that is infinite from pairs (ε, δ); None where both are."""
+    found = _from_curve(plans, records, delta)
+    return _from_pairs(plans, records, delta) if found is None else found
 
 
 def _from_curve(plans: Plans, records: int, delta: float) -> float | None:
@@ -282,13 +281,13 @@ def _from_curve(plans: Plans, records: int, delta: float) -> float | None:
 
 def _from_pairs(plans: Plans, records: int, delta: float) -> float | None:
     """(ε, δ′) of one record is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) of k; δ′ is lowered until that is at most δ."""
-    smaller = delta / records
+    smaller = delta
     while smaller > LEAST_DELTA:
         epsilon = plans.epsilon(smaller)
         if not np.isfinite(epsilon):
             return None
-        grown = smaller * sum(exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
-        if grown <= delta:
+        growth = sum(exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
+        if smaller * growth <= delta:
             return records * epsilon
-        smaller *= min(0.5, delta / grown)
+        smaller = min(smaller / 2, delta / growth / 2)
     return None

@@ -21,7 +21,10 @@ from ..fdp.bounds import Array
 from ..fdp.closed import Gaussian
 from ..record import ClientRecord, plan_from_json
 
-MOST = 24  # different plans that are all computed
+MOST = 10  # different plans that are all computed
+EVERY = "every client"
+LOUDEST = "the clients who leak most by the record's numbers"
+TINY = 1e-8  # below it, δ(ε) of a curve loses digits
 KINDS = ("epsilon", "mu", "advantage")
 ROUNDING = 1e-15  # of a subtraction from 1, several times what it can add
 
@@ -47,6 +50,11 @@ class Plans:
         worst = [max(noisy, key=lambda client, kind=kind: _stated(client, kind)) for kind in KINDS]  # type: ignore[misc]
         return Plans(_leakiest(read[id(client.plan)] for client in worst), False, smallest)
 
+    @property
+    def holds_for(self) -> str:
+        """Whose bounds the numbers of these plans are."""
+        return EVERY if self.every else LOUDEST
+
     @cached_property
     def honest(self) -> tuple[TradeOff, ...]:
         """Each plan's guarantee, where each client decides by its own coin."""
@@ -70,11 +78,7 @@ class Plans:
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on ε at δ."""
-        return max(f.epsilon(delta).upper for f in self.honest)
-
-    def delta(self, epsilon: float) -> float:
-        """Upper bound on δ at ε."""
-        return max(f.delta(epsilon).upper for f in self.honest)
+        return max(_epsilon(f, delta) for f in self.honest)
 
     def mu_lower(self, alpha_min: float) -> float:
         """Lower bound on the μ that the plans have, to compare a record with."""
@@ -89,6 +93,20 @@ class Plans:
     def progress(self, delta: float) -> WorstEpsilon:
         """ε after fewer rounds."""
         return WorstEpsilon(self.plans, delta)
+
+
+def _epsilon(f: TradeOff, delta: float) -> float:
+    """From the certified curve, which is computed once for all δ; for a tiny δ also directly, if that is smaller."""
+    if isinstance(f, Gaussian):
+        return f.epsilon(delta).upper
+    alpha, beta = f.certified.lower_curve
+    hits = 1 - beta + ROUNDING - delta
+    inside = alpha > 0
+    found = inf
+    if hits[~inside].max(initial=-1.0) <= 0:  # a convex curve of lines is worst at its vertices
+        above = inside & (hits > 0)
+        found = float(np.max(np.log(hits[above] / alpha[above]), initial=0.0)) * (1 + ROUNDING)
+    return found if delta >= TINY and found < inf else min(found, f.epsilon(delta).upper)
 
 
 def _leakiest(plans: Iterable[PrivacyPlan]) -> tuple[PrivacyPlan, ...]:

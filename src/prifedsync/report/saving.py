@@ -42,6 +42,6 @@ def _page(function: str, shown: Any, path: Path) -> str:
     try:
         html = import_module(".html", __package__)
     except ModuleNotFoundError as missing:
-        return NO_PAGE.format(missing.name)
+        return "" if missing.name == f"{__package__}.html" else NO_PAGE.format(missing.name)
     getattr(html, function)(shown, path)
     return ""

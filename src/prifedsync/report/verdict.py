@@ -12,7 +12,7 @@ from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
 from .leaving import kept_models, queries_per_round, scores_leak
-from .plans import Plans
+from .plans import EVERY, Plans
 from .sources import Sources
 from .wording import many, named, small
 
@@ -208,10 +208,12 @@ def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
     words = facts.sources.words
     own = next((group for group in guarantee.groups if group.records == words.records_of_person), None)
     mu = own.mu.upper if own and own.mu else None
-    if own is None or (mu is not None and mu <= words.release_mu):
+    enough = mu is not None and mu <= words.release_mu and guarantee.groups_hold_for == EVERY
+    if own is None or enough:
         return
     numbers = f"ε ≤ {own.epsilon.text}" + (f", μ ≤ {own.mu.text}" if own.mu else "")
-    what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers} only."
+    whose = "" if guarantee.groups_hold_for == EVERY else f" (of {guarantee.groups_hold_for})"
+    what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only."
     decision: Decision = "do not release" if mu is not None and mu > words.review_mu else "review"
     yield Ground(decision, what, "Train again with the person as the unit: set data.person.")
 
