@@ -106,7 +106,7 @@ def figure(
     picture = tag("div", class_="chart", role="img", aria_label=alt, data_chart=name, style=f"--height:{drawn['height']}px")
     said = paragraph(alt, "alt")
     rows = more("The same as a table", table) if table else None
-    caption = tag("figcaption", title)
+    caption = tag("figcaption", title[:1].upper() + title[1:])
     data = as_json(f"chart-{name}", {"data": list(traces), "layout": dict(drawn)})
     return tag("figure", caption, legend, picture, said, joined(around), rows, data, id=f"figure-{name}")
 

@@ -44,8 +44,12 @@ def _picture(rows: Sequence[Compared]) -> Section | None:
     level = next(_levels(rows), None)
     text = plain(metric)
     shapes = [] if level is None else [_level(level)]
-    drawn = layout(axis("μ, upper bound", rangemode="tozero"), axis(text), shapes=shapes, height=420)
-    alt = f"{metric} of {many(len(private), 'run')}, against μ. The table below has the same numbers."
+    furthest = max(row.mu.upper or 0.0 for row in private if row.mu)
+    across = axis("μ, upper bound", range=[0, 1.3 * furthest])  # names stand to the right of their points
+    drawn = layout(across, axis(text), shapes=shapes, height=420)
+    alt = (
+        f"{metric[:1].upper()}{metric[1:]} of {many(len(private), 'run')}, against μ. The table below has the same numbers."
+    )
     note = None
     if level is not None:
         note = paragraph(f"The dashed line is the non-private model of the first run that has one: {metric} {level:.3f}.")
@@ -62,7 +66,7 @@ def _points(rows: Sequence[Compared]) -> dict[str, object]:
     return {
         "type": "scatter", "mode": "markers+text" if len(rows) <= 8 else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
-        "text": [plain(row.folder) for row in rows], "textposition": "top center", "cliponaxis": False,
+        "text": [f"  {plain(row.folder)}" for row in rows], "textposition": "middle right", "cliponaxis": False,
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
         "error_y": {"type": "data", "array": above, "arrayminus": below, "color": GREY, "thickness": 1.5},
         "marker": {
@@ -94,7 +98,7 @@ def _level(at: float) -> dict[str, object]:
 def _table(comparison: Comparison) -> Section:
     numbers = [Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "δ")]
     scores = [Column(head, numeric=True) for head in ("mean over clients", "its interval", "worst client")]
-    columns: list[Column | str] = ["Run", *numbers, "Metric", *scores, "Verdict"]
+    columns: list[Column | str] = [Column("Run", wide=True), *numbers, "Metric", *scores, "Verdict"]
     return section("runs", "The runs", table("Runs, from the smallest μ", columns, [_row(row) for row in comparison.rows]))
 
 

@@ -6,7 +6,7 @@ from ..contents import Report
 from ..items import Item
 from ..wording import many
 from .markup import Inside, tag
-from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, table
+from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, spoken, table
 
 STATUS: dict[str, Tone] = {"filled": "good", "open": "open", "not applicable": "plain"}
 LEAD = (
@@ -36,14 +36,14 @@ def items(report: Report) -> Section | None:
 
 def _item(item: Item) -> tuple[Inside, ...]:
     title = [sentence(item.title).removesuffix("."), tag("span", item.source, class_="under")]
-    return item.number, title, mark(STATUS[item.status], item.status), sentence(item.text), item.taken_from
+    return item.number, title, mark(STATUS[item.status], item.status), spoken(sentence(item.text)), item.taken_from
 
 
 def warnings(report: Report) -> Section:
     """What training warned of."""
     if not report.warnings:
         return section("warnings", "Warnings", paragraph("Training gave no warning."))
-    said = listed([mark("open", "warning"), " ", sentence(each)] for each in report.warnings)
+    said = listed([mark("open", "warning"), " ", spoken(sentence(each))] for each in report.warnings)
     return section("warnings", "Warnings", said)
 
 

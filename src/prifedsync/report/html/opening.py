@@ -1,4 +1,4 @@
-"""The top of the page: what the run was, and the verdict."""
+"""The top of the page: the verdict, and what the run was."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..contents import Report
 from ..verdict import Verdict
 from ..wording import many
 from .markup import Html, Inside, tag
-from .parts import Section, Tone, icon, listed, mark, paragraph, section, sentence, terms
+from .parts import Section, Tone, icon, listed, mark, paragraph, section, sentence, spoken, terms
 
 TONES: dict[str, Tone] = {"release": "good", "review": "open", "do not release": "bad"}
 NOT_SAID = "not said"
@@ -16,11 +16,11 @@ SCALE = 4 / 3  # the verdict's scale ends at so many times the threshold for a r
 
 
 def header(report: Report) -> Html:
-    """Title, and the facts that say which run this is about."""
-    run = report.run
-    kind = "Privacy report of a training run"
-    notices = listed((mark("open", notice) for notice in run.notices), "notices") if run.notices else None
-    return tag("div", paragraph(kind, "kicker"), tag("h1", report.title), notices, terms(_facts(report)), class_="masthead")
+    """Which run this is about, in few lines: the verdict comes next."""
+    notices = listed((mark("open", notice) for notice in report.run.notices), "notices") if report.run.notices else None
+    return tag(
+        "div", paragraph("Privacy report of a training run", "kicker"), tag("h1", report.title), notices, class_="masthead"
+    )
 
 
 def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
@@ -45,11 +45,12 @@ def verdict(report: Report) -> Section:
     return section(
         "verdict", "May this model be released?",
         tag(
-            "div", decision, paragraph(found.reason, "reason"),
-            tag("p", tag("strong", "Next step. "), found.next_step), class_=f"verdict {tone}",
+            "div", decision, paragraph(spoken(found.reason), "reason"),
+            tag("p", tag("strong", "Next step. "), spoken(found.next_step)), class_=f"verdict {tone}",
         ),
         tag("h3", "Thresholds"), _scale(report), listed(found.thresholds, "thresholds"),
-        _grounds(found), tag("h3", "What would change this verdict"), listed(found.would_change),
+        _grounds(found), tag("div", tag("h3", "The run"), terms(_facts(report)), class_="together"),
+        tag("h3", "What would change this verdict"), listed(found.would_change),
         paragraph([
             "On ", tag("a", "the list of what an officer expects", href="#items"),
             f", {open_count} of {len(report.items)} items are open. ",
@@ -62,7 +63,14 @@ def _grounds(found: Verdict) -> Inside:
     if len(found.grounds) < 2:
         return None
     rows = [
-        tag("li", mark(TONES[ground.decision], ground.decision), " ", ground.what, " ", tag("em", ground.next_step))
+        tag(
+            "li",
+            mark(TONES[ground.decision], ground.decision),
+            " ",
+            spoken(ground.what),
+            " ",
+            tag("em", spoken(ground.next_step)),
+        )
         for ground in found.grounds
     ]
     return [tag("h3", f"All {len(found.grounds)} grounds"), tag("ul", rows, class_="grounds")]

@@ -44,6 +44,14 @@ def sentence(text: str) -> str:
     return first + text[1:] + ("" if text[-1] in ".!?…" else ".")
 
 
+def spoken(text: str) -> Inside:
+    """Text in which commands stand between backticks."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return text
+    return [tag("code", piece) if at % 2 else piece for at, piece in enumerate(pieces)]
+
+
 def listed(items: Iterable[Inside], class_: str | None = None) -> Html:
     """A list."""
     return tag("ul", [tag("li", each) for each in items], class_=class_)

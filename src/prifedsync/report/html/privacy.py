@@ -8,8 +8,9 @@ import numpy as np
 
 from ..contents import Report
 from ..curve import X_LABEL, Y_LABEL
-from ..graphs import EVERY, Curve, Deltas, Progress
+from ..graphs import Curve, Deltas, Progress
 from ..guarantee import Group, Guarantee, View
+from ..plans import EVERY
 from ..wording import percent, share_up, small
 from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend
 from .markup import Html, Inside, as_json, tag

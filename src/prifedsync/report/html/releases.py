@@ -6,7 +6,7 @@ from ..contents import Report
 from ..leaving import Release
 from ..wording import many
 from .markup import Inside, tag
-from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, table
+from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, spoken, table
 
 COVERS: dict[str, tuple[Tone, str]] = {
     "the guarantee": ("good", "covered"),
@@ -57,7 +57,7 @@ def conditions(report: Report) -> Section | None:
     if not report.conditions:
         return None
     columns: list[Column | str] = [Column("What must be true", wide=True), Column("In this run", wide=True), "Is it so?"]
-    rows = [(each.what, each.here, mark(STATES[each.state], each.state)) for each in report.conditions]
+    rows = [(spoken(each.what), spoken(each.here), mark(STATES[each.state], each.state)) for each in report.conditions]
     broken = sum(each.state == "broken" for each in report.conditions)
     lead = f"{many(broken, 'condition')} of {len(rows)} {'is' if broken == 1 else 'are'} broken in this run."
     return section("conditions", "What would void the guarantee", paragraph(lead), table("Conditions", columns, rows))

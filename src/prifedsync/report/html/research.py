@@ -22,6 +22,7 @@ LOOKS = {  # model → colour and dashes
     "non-private": (GREEN, "dash"),
 }
 MOST_DOTS = 200  # clients that are drawn one by one beside the box
+UNKNOWN = "auto"  # the metric of a run that is not finished
 FEW = 3  # sentences that are not folded away
 MOST_ROWS = 20  # rounds in a table
 SIMULATED = "simulation only: it is computed from records, and is not covered by the guarantee"
@@ -86,8 +87,9 @@ def _smallest(found: Utility) -> Inside:
 
 
 def _rounds(found: Rounds) -> Html:
+    metric = "score" if found.metric == UNKNOWN else found.metric
     lines = list(_round_lines(found))
-    alt = f"{found.metric} after round {found.rounds[-1]:,}: " + "; ".join(
+    alt = f"{metric} after round {found.rounds[-1]:,}: " + "; ".join(
         f"{NAMES.get(model, model)} {_score(values[-1])} on average, {_score(found.worst[model][-1])} at the worst client"
         for model, values in found.mean.items()
     )
@@ -95,9 +97,9 @@ def _rounds(found: Rounds) -> Html:
         Column(f"{NAMES.get(model, model)}, {what}", numeric=True) for model in found.mean for what in ("mean", "worst")
     ]
     return figure(
-        "rounds", f"{found.metric} over rounds", sentence(alt), [line.as_trace() for line in lines],
-        layout(axis("round"), axis(plain(found.metric))), legend=legend(lines),
-        table=table(f"{found.metric} after some of the rounds", columns, _round_rows(found)),
+        "rounds", f"{metric} over rounds", sentence(alt), [line.as_trace() for line in lines],
+        layout(axis("round"), axis(plain(metric))), legend=legend(lines),
+        table=table(f"{metric} after some of the rounds", columns, _round_rows(found)),
     )  # fmt: skip
 
 
