@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from .markup import Html, Inside, as_json, joined, tag
-from .parts import more, paragraph
+from .parts import capital, more, paragraph
 
 # Each stands out by 3 to 1 from the page in light and in dark, so a figure need not be drawn again.
 BLUE = "#2f7fc4"
@@ -106,7 +106,7 @@ def figure(
     picture = tag("div", class_="chart", role="img", aria_label=alt, data_chart=name, style=f"--height:{drawn['height']}px")
     said = paragraph(alt, "alt")
     rows = more("The same as a table", table) if table else None
-    caption = tag("figcaption", title[:1].upper() + title[1:])
+    caption = tag("figcaption", capital(title))
     data = as_json(f"chart-{name}", {"data": list(traces), "layout": dict(drawn)})
     return tag("figure", caption, legend, picture, said, joined(around), rows, data, id=f"figure-{name}")
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from .markup import MISSING, Html, Inside, tag
 
-SHORT = 12  # rows of a table that a print keeps on one page
+SHORT = 6  # rows of a table that a print keeps on one page
 Tone = Literal["good", "open", "bad", "plain"]
 ICONS = {  # paths on a square of 24: a tick, a triangle with an exclamation mark, a crossed octagon, a ring
     "good": "M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm-1.6 14.6-4.2-4.2 1.7-1.7 2.5 2.5 5.7-5.7 1.7 1.7z",
@@ -35,13 +35,17 @@ def paragraph(text: Inside, class_: str | None = None) -> Html:
     return tag("p", text, class_=class_)
 
 
+def capital(text: str) -> str:
+    """The text with a capital. A Greek letter is a symbol, and stays as it is."""
+    return text[:1].upper() + text[1:] if text[:1].isascii() else text
+
+
 def sentence(text: str) -> str:
-    """The text with a capital and a full stop. A Greek letter is a symbol, and stays as it is."""
+    """The text with a capital and a full stop."""
     text = text.strip()
     if not text:
         return ""
-    first = text[0].upper() if text[0].isascii() else text[0]
-    return first + text[1:] + ("" if text[-1] in ".!?…" else ".")
+    return capital(text) + ("" if text[-1] in ".!?…" else ".")
 
 
 def spoken(text: str) -> Inside:
@@ -90,9 +94,14 @@ class Column:
 def table(caption: str, columns: Iterable[Column | str], rows: Iterable[Sequence[Inside]]) -> Html:
     """A table in a region of its own, which scrolls where the page is narrow. The first cell heads its row."""
     heads = [each if isinstance(each, Column) else Column(each) for each in columns]
-    made = [tag("tr", [_cell(at, each, column) for at, (each, column) in _at(row, heads)]) for row in rows]
-    top = tag("thead", tag("tr", [tag("th", each.head, scope="col", class_=_class(each)) for each in heads]))
-    inside = tag("table", tag("caption", caption), top, tag("tbody", made))
+    made = [tag("tr", _cells(row, heads), role="row") for row in rows]
+    names = [tag("th", each.head, scope="col", class_=_class(each), role="columnheader") for each in heads]
+    top = tag("thead", tag("tr", names, role="row"), role="rowgroup")
+    stacked = sum(each.wide for each in heads) > 1  # a phone has no room for two columns of sentences side by side
+    inside = tag(
+        "table", tag("caption", caption), top, tag("tbody", made, role="rowgroup"), role="table",
+        class_="stacked" if stacked else None,
+    )  # fmt: skip
     return region(caption, inside, short=len(made) <= SHORT)
 
 
@@ -111,14 +120,13 @@ def more(summary: str, *inside: Inside) -> Html:
     return tag("details", tag("summary", summary), *inside)
 
 
-def _at(row: Sequence[Inside], heads: Sequence[Column]) -> Iterable[tuple[int, tuple[Inside, Column]]]:
-    return enumerate(zip(row, heads, strict=True))
-
-
-def _cell(at: int, inside: Inside, column: Column) -> Html:
-    if at == 0:
-        return tag("th", shown(inside), scope="row", class_=_class(column))
-    return tag("td", shown(inside), class_=_class(column))
+def _cells(row: Sequence[Inside], heads: Sequence[Column]) -> Iterable[Html]:
+    """The first cell heads the row. Roles are said, because a phone shows some tables as blocks."""
+    for at, (each, column) in enumerate(zip(row, heads, strict=True)):
+        if at == 0:
+            yield tag("th", shown(each), scope="row", class_=_class(column), role="rowheader")
+        else:
+            yield tag("td", shown(each), class_=_class(column), role="cell")
 
 
 def _class(column: Column) -> str | None:

@@ -69,7 +69,7 @@ def _groups(found: Guarantee) -> Inside:
         Column(head, numeric=True) for head in ("Records of one person", "μ ≤", "ε ≤", "attacker is right at most")
     ]
     rows = [_group(group) for group in found.groups]
-    caption = f"Several records of one person at one client, at δ = {small(found.delta)}"
+    caption = f"Several records of one person at one client, at δ = {small(found.delta)}, for {found.groups_hold_for}"
     return [tag("h3", "If a person has several records"), table(caption, columns, rows)]
 
 
