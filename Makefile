@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-flower test-slow lint rooms api tour bench ci clean
+.PHONY: setup demo test test-browser test-flower test-slow lint rooms api tour example bench ci clean
 
 setup: $(READY)
 
@@ -29,6 +29,13 @@ test-slow: setup
 		tests/attacks/test_hostile_helper.py tests/attacks/test_owner_kills.py
 	PRIFEDSYNC_FLOWER=1 PRIFEDSYNC_KILLS=50 $(BIN)/python -m pytest -q tests/flower/test_kills.py
 
+# Debian's Chromium, and axe-core at the version of the lock file. A new machine gets both here.
+test-browser: setup
+	command -v chromium >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium; }
+	command -v npm >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends npm; }
+	npm ci --prefix tests/browser --ignore-scripts --no-fund --no-audit
+	PRIFEDSYNC_BROWSER=1 $(BIN)/python -m pytest -q tests/browser
+
 lint: setup
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
@@ -43,11 +50,14 @@ api: setup
 tour: setup
 	$(BIN)/python scripts/tour.py
 
+example: setup
+	PYTHONPATH=. $(BIN)/python scripts/example_report.py
+
 bench: setup
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/prifedsync bench
 
-ci: lint demo test-flower test
+ci: lint demo test-browser test-flower test
 
 clean:
 	rm -rf $(VENV) build dist
