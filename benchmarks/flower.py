@@ -568,7 +568,7 @@ def block(project: Path, way: str, rounds: int, *, short: bool, clients: int = 3
     from prifedsync.deploy.rehearsal import rehearsed
 
     told = {"rounds": rounds, "short": short, "clients": clients, "floats": floats}
-    with rehearsed(project, 0.0) as copy, ExitStack() as ending:
+    with rehearsed(project, 0.0, real_records=True) as copy, ExitStack() as ending:
         logs = copy.folder
         for name in CLIENTS[:clients]:
             for number, command in enumerate(commands(copy, way, name, short)):

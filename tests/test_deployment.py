@@ -23,13 +23,14 @@ from prifedsync.record import (
     WITH_OWNERS,
     RunRecord,
 )
+from prifedsync.rules import Noised
 from prifedsync.run import prepare
 from prifedsync.run.deployment import LONGEST, MOST_EVENTS, answers_in_line, deployment_of
 from prifedsync.run.folder import finish
 from prifedsync.run.history import logged_lines
 from prifedsync.run.loop import rounds_of
-from prifedsync.run.recording import _warnings, guarantees_of
-from prifedsync.sync import Answers
+from prifedsync.run.recording import _at_most, _publishing, _warnings, guarantees_of
+from prifedsync.sync import Account, Answers
 from prifedsync.values import BadValue
 
 from .owner.federations import Run, config_of
@@ -299,3 +300,24 @@ def test_times_between_machines_are_those_of_replies():
 def test_a_deployment_is_plain_json():
     said = deployment_of(lines_of({"lost": {"a": "gone"}}), ("a",), **HOW)
     assert json.loads(json.dumps(said, allow_nan=False)) == said
+
+
+def test_after_a_restart_all_spare_attempts_count_as_taken():
+    """A killed server does not know which attempts it was making: its owners may have charged them."""
+    config = ("privacy.masks=true", "privacy.randomness=system", "privacy.attempts=2", "privacy.least_clients=2")
+    (job, *_) = prepare(load("digits", ("data.clients=4", "rounds=3", *config))).jobs
+    account = Account(taken=3, queries=3, spare=1)
+    once = deployment_of([], (), **HOW)
+    assert _at_most(account, job, None) == account
+    assert _at_most(account, job, once) == account
+    again = _at_most(account, job, {**once, "resumed": 1})
+    assert again == Account(taken=4, queries=4, spare=2)
+    assert again.rounds == account.rounds
+    assert _at_most(Account(0, 0), job, {**once, "resumed": 1}) == Account(0, 0)
+
+
+def test_a_model_of_a_rehearsal_says_that_nobody_has_charged_it():
+    prepared = prepare(load("digits", ("data.clients=3", "rounds=2", "privacy.randomness=system")))
+    model = Noised(prepared.start)
+    assert _publishing(prepared, model, rehearsal=True).startswith("do not publish")
+    assert _publishing(prepared, model).startswith("may be published")

@@ -154,7 +154,7 @@ def test_a_refusal_is_a_refusal(run, refusal):
 
     found, owners = asked(run, change)
     assert found.answers["b"] == Refused(refusal.value)
-    assert owners.accounts()["b"].taken == 0
+    assert owners.accounts()["b"].taken == (refusal is Refusal.SLOT)  # that one has charged it, to another question
 
 
 def test_whoever_does_not_take_the_run_is_not_asked(run):
@@ -560,3 +560,49 @@ def test_a_run_is_resumed_where_it_was(tmp_path):
     other = Run.of(config_of(rounds=5))
     with pytest.raises(BadValue, match="is another run"):
         other.owners(other.direct(SeededDraws(5))).load(saved)
+
+
+# ---------------------------------------------------------------------- counts after a server was killed
+
+
+def killed_after_asking(run, connections, round):
+    """An engine as its server saved it before a round, in which all owners were asked all the same."""
+    owners = run.owners(connections)
+    for before in range(round):
+        owners.train(before, everywhere(run))
+    saved = json.loads(json.dumps(owners.save()))
+    owners.train(round, everywhere(run))
+    return saved
+
+
+def test_whoever_is_away_after_a_restart_may_have_charged_the_round(run):
+    connections = run.direct(SeededDraws(5))
+    saved = killed_after_asking(run, connections, 1)
+    again = run.owners(connections | {"b": Leaving(connections["b"], after=0)})
+    again.load(saved)
+    found = again.train(1, everywhere(run))
+    assert isinstance(found.answers["b"], Lost)
+    assert [again.accounts()[name].taken for name in "abc"] == [2, 2, 2]
+    assert connections["b"].trainer.engine.accounts()["b"].taken == 2
+    again.train(2, everywhere(run))
+    assert [again.accounts()[name].taken for name in "abc"] == [3, 2, 3]  # only the first round is in doubt
+
+
+def test_after_a_restart_whoever_answers_is_counted_once(run):
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    owners.train(0, everywhere(run))
+    again = run.owners(connections)
+    again.load(json.loads(json.dumps(owners.save())))
+    again.train(1, everywhere(run))
+    assert [again.accounts()[name].taken for name in "abc"] == [2, 2, 2]
+
+
+def test_who_never_took_the_run_is_not_counted_after_a_restart(run):
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections | {"b": Broken()})
+    owners.train(0, everywhere(run))
+    again = run.owners(connections | {"b": Broken()})
+    again.load(json.loads(json.dumps(owners.save())))
+    again.train(1, everywhere(run))
+    assert again.accounts()["b"].taken == 0

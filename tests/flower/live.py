@@ -33,7 +33,7 @@ def deployed(folder, *overrides, waiting=None, insecure=False):
     """A copy of a new project of the example, in double precision; nothing runs yet."""
     made = Path(folder) / "project"
     project.init(made, None, ["performance.dtype=float64", *overrides], Reached(insecure=insecure), 0.0)
-    with rehearsed(made, reply=0.0) as copy:
+    with rehearsed(made, reply=0.0, real_records=True) as copy:
         settings = server_settings(copy.server.folder)
         patient = replace(settings.waiting, **(waiting or {}))
         write_file(copy.server.settings, to_toml(replace(settings, waiting=patient)).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from ..local.answers import Absent, Answer, Lost, Refused, Sent
 from .status import ClientStatus, Node, Phase, Reaction, Status, is_late, write
 
 WORDS: dict[type[Answer], Reaction] = {Sent: "sent", Absent: "absent", Refused: "refused", Lost: "lost"}
+log = logging.getLogger(__name__)
+
 EVERY = 2.0  # seconds between two writings
 
 Scores = Mapping[str, float | None]
@@ -92,10 +95,14 @@ class Board:
 
     def _keep_writing(self) -> None:
         while not self._over.wait(EVERY):
-            self._write()
+            try:
+                self._write()
+            except OSError as error:  # the disk is full, for instance: the run goes on without a status
+                log.warning("the status could not be written: %s", error)
 
     def _write(self, error: str = "") -> None:
-        clients = tuple(self._client(name) for name in self._document.names)
+        nodes = self._nodes()
+        clients = tuple(self._client(name, nodes[name]) for name in self._document.names)
         status = Status(
             run=self._document.run, phase=self._phase, round=self._round, rounds=self._document.rounds, begun=self._begun,
             changed=time.time(), error=error, clients=clients,
@@ -103,14 +110,14 @@ class Board:
         with self._lock:
             write(self._path, status)
 
-    def _client(self, name: str) -> ClientStatus:
+    def _client(self, name: str, node: Node) -> ClientStatus:
         waits = self.there.waited_for.get(name) if self.there else None
         given = self._answers.get(name)
         answer: Reaction = "asked" if waits else "" if given is None else WORDS.get(type(given), "")
         since = waits.since if waits else None
         return ClientStatus(
             name=name,
-            node=self._node(name),
+            node=node,
             answer=answer,
             reason=waits.wrong if waits else getattr(given, "reason", ""),
             late=is_late(time.time(), since, answer, self._question),
@@ -120,7 +127,11 @@ class Board:
             shown=self._scores.get(name),
         )
 
-    def _node(self, name: str) -> Node:
-        if self.there is None or name not in self.there.registered:
-            return "not registered"
-        return "online" if name in self.there.online else "offline"
+    def _nodes(self) -> dict[str, Node]:
+        """What is known of every client's SuperNode, found once for all."""
+        registered = self.there.registered if self.there else set()
+        online = self.there.online if self.there else set()
+        nodes: dict[str, Node] = {}
+        for name in self._document.names:
+            nodes[name] = "online" if name in online else "offline" if name in registered else "not registered"
+        return nodes

@@ -1,7 +1,7 @@
 """A project rehearsed on this machine: every party in processes of its own on 127.0.0.1, with the project's own keys.
 
-It works on a copy. Ledgers begin anew there, so nothing of a real budget is spent. What the owners' daemons answer has the
-noise that it will have.
+It works on a copy, in which ledgers begin anew. So what comes out is charged to nobody: records are made up, unless the
+owners' own are asked for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from ..events import Note, Watch, Working
 from ..files import write_file
 from ..owner.ledger import Ledger
 from ..owner.ledger.pages import kept_for
-from ..owner.policy import Policy
+from ..owner.policy import FilesConfig, Policy
 from ..owner.policy import read as read_policy
 from ..record import RunRecord
 from ..values import BadValue
 from .made_up import made_up
 from .places import ClientPlaces, ProjectPlaces
+from .policies import SOCKET
 from .processes import Ended, Process, free_port, own
 from .serving import serve
 from .settings import placed, server_settings, site_settings
@@ -39,12 +40,13 @@ LEFT_OUT = shutil.ignore_patterns("run", "flower", "ledger.db*", "*.log", "*.log
 
 @contextmanager
 def rehearsed(
-    project: Path, reply: float = 1.0, note: Callable[[str], None] = lambda text: None
+    project: Path, reply: float = 1.0, note: Callable[[str], None] = lambda text: None, real_records: bool = False
 ) -> Iterator[ProjectPlaces]:
     """A copy of the project on 127.0.0.1 with new ledgers, in a folder that is removed; nothing runs yet.
 
-    reply  seconds after which owners' replies leave
-    note   is told where records had to be made up
+    reply         seconds after which owners' replies leave
+    note          is told whose records are made up
+    real_records  take the owners' own, where they are there: what comes out is a release that no ledger charges
     """
     source = ProjectPlaces(project)
     if not source.server.settings.is_file():
@@ -58,7 +60,7 @@ def rehearsed(
         rules = Preprocessing.read(copy.server.preprocessing)
         for place in clients_of(copy):
             _move_client(place, port, reply)
-            _fill_in(place, rules, note)
+            _fill_in(place, rules, note, real_records)
         yield copy
 
 
@@ -79,22 +81,23 @@ def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
     write_file(places.site / "site.toml", to_toml(site).encode())
     policy = read_policy(places.policy)
     replies = replace(policy.replies, seconds=min(reply, policy.replies.seconds))
-    changed = replace(policy, users=(), files=replace(policy.files, anchor=""), replies=replies)
+    changed = replace(policy, users=(), files=FilesConfig(socket=SOCKET), replies=replies)  # none lies outside the copy
     write_file(places.policy, to_toml(changed).encode(), private=True)
     places.door.mkdir(mode=0o750, exist_ok=True)
     Ledger.create(changed.path("ledger"), **kept_for(changed), anchor=None)
 
 
-def _fill_in(places: ClientPlaces, rules: Preprocessing, note: Callable[[str], None]) -> None:
-    """Made-up records, where there are none."""
+def _fill_in(places: ClientPlaces, rules: Preprocessing, note: Callable[[str], None], real_records: bool) -> None:
+    """Made-up records in the place of an owner's, unless its own are wanted and there."""
     policy = read_policy(places.policy)
     path = policy.folder / policy.data.path
-    if path.exists():
+    if path.exists() and real_records:
         return
     if not isinstance(rules.encoding, Encoding):
-        raise BadValue("data.path", path, "is not there", "put arrays of the same form there: only tables can be made up")
+        remedy = "put arrays of the same form there, and add --real-records: only tables can be made up"
+        raise BadValue("data.path", path, "cannot be made up", remedy)
     write_file(path, made_up(rules.encoding, policy), private=True)
-    note(f"the records of client {policy.client} are made up: {policy.data.path} is not in its folder")
+    note(f"the records of client {policy.client} are made up")
 
 
 class Clients:
@@ -149,11 +152,13 @@ def _policy(place: ClientPlaces) -> Policy:
     return read_policy(place.policy)
 
 
-def rehearse(project: Path, out: Path, watch: Watch = lambda event: None, reply: float = 1.0) -> RunRecord:
+def rehearse(
+    project: Path, out: Path, watch: Watch = lambda event: None, reply: float = 1.0, real_records: bool = False
+) -> RunRecord:
     """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
     if out.exists():
         raise BadValue("out", out, "exists", "name a new folder")
-    with rehearsed(project, reply, lambda text: watch(Note(text, warning=True))) as copy:
+    with rehearsed(project, reply, lambda text: watch(Note(text)), real_records) as copy:
         watch(Working("starting the clients", 0, 1))
         with Clients(copy) as clients:
             clients.wait_for_owners()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -16,7 +17,11 @@ from .settings import ServerSettings
 
 def roster(folder: Path) -> dict[str, bytes]:
     """The clients' names, and the public keys of their SuperNodes, as they are now."""
-    return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
+    found = {}
+    for path in sorted(folder.glob("*.pub")):
+        with suppress(FileNotFoundError):  # it was removed just now
+            found[unquote(path.stem)] = path.read_bytes()
+    return found
 
 
 def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:

@@ -40,7 +40,7 @@ from .described import described, document_of
 from .places import ServerPlaces
 from .roster import check_roster, roster
 from .settings import ServerSettings, server_settings
-from .started import Started, has_checkpoint
+from .started import Started, has_checkpoint, rounds_done
 from .superlink import SuperLink
 
 if TYPE_CHECKING:
@@ -86,28 +86,37 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     document = document_of(prepared, description, begun.started.run)
     waiting = settings.waiting
     patience = Patience(waiting.round, waiting.question, waiting.offline)
+    board = Board(places.status, document, waiting.question)
+    exchange = Exchange(_link(settings, places))
+    connections = {name: Through(exchange, name, patience) for name in document.names}
+    owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
+    engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
-        board = ending.enter_context(Board(places.status, document, waiting.question))
-        ending.enter_context(SuperLink(settings, places))
-        exchange = ending.enter_context(Exchange(_link(settings, places)))
-        ending.enter_context(_stopped_by_signals(exchange.stop))
-        board.there = exchange
-        seconds = waiting.offline if has_checkpoint(places) else waiting.begin
-        _wait_for_clients(exchange, document.names, seconds, watch)
-        connections = {name: Through(exchange, name, patience) for name in document.names}
-        owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
-        return _trained(begun, owners, watch)
+        ending.enter_context(board)
+        if rounds_done(places) < config.rounds:  # else it was ended before its record was written, and needs nobody
+            ending.enter_context(SuperLink(settings, places))
+            ending.enter_context(exchange)
+            ending.enter_context(_stopped_by_signals(exchange.stop))
+            board.there = exchange
+            seconds = waiting.offline if has_checkpoint(places) else waiting.begin
+            _wait_for_clients(exchange, document.names, seconds, watch)
+        return _trained(begun, owners, engine, watch)
 
 
-def _trained(begun: _Begun, owners: Owners, watch: Watch) -> RunRecord:
+def _asked_by(settings: ServerSettings, owners: Owners, seed: int) -> Owners | Chosen:
+    """Who is asked in a round: everybody, or a share that the server chooses."""
+    choice = settings.participation
+    return Chosen(owners, choice.share, seed) if choice.chosen_by == "server" else owners
+
+
+def _trained(begun: _Begun, owners: Owners, engine: Owners | Chosen, watch: Watch) -> RunRecord:
     since = time.perf_counter()
     prepared = begun.prepared
     folder = begun.places.run
+    choice = begun.settings.participation
     begin(folder, prepared.config, Preprocessing.read(begun.places.preprocessing))
     if not has_checkpoint(begun.places):
         owners.enrol()  # before the first checkpoint, which keeps the session of masks
-    choice = begun.settings.participation
-    engine = Chosen(owners, choice.share, prepared.config.seed) if choice.chosen_by == "server" else owners
     run = rounds_of(prepared, folder, watch, engine=engine)
     said = deployment_of(
         logged_lines(folder),

@@ -48,4 +48,16 @@ def _known(path: Path) -> Started | None:
 
 def has_checkpoint(places: ServerPlaces) -> bool:
     """Whether there are rounds to go on from."""
-    return (places.run / "checkpoint" / MANIFEST).is_file()
+    return _manifest(places).is_file()
+
+
+def rounds_done(places: ServerPlaces) -> int:
+    """How many rounds are saved. Whether the checkpoint is whole is found out when it is loaded."""
+    try:
+        return int(json.loads(_manifest(places).read_bytes())["round"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _manifest(places: ServerPlaces) -> Path:
+    return places.run / "checkpoint" / MANIFEST

@@ -6,13 +6,14 @@ import logging
 import threading
 from types import TracebackType
 
+from ..values import BadValue
 from .places import ServerPlaces
-from .processes import FLOWER, Ended, Process, program, wait_until_listening
+from .processes import FLOWER, Process, program, wait_until_listening
 from .settings import ServerSettings
 
 SECONDS_TO_START = 60.0
 AGAIN = 1.0  # seconds until one that ended is started again
-MOST_FAILURES = 5  # starts in a row after which it does not listen
+MOST_STARTS = 5  # of one that never listened
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class SuperLink:
         self._places = places
         self._over = threading.Event()
         self._listens = threading.Event()
-        self._failures: list[Ended] = []
+        self._failed: Exception | None = None
         self.process: Process | None = None
         # Linux ends a child with the thread that started it, so one thread starts them all
         self._thread = threading.Thread(target=self._keep_running, name="superlink", daemon=True)
@@ -34,7 +35,7 @@ class SuperLink:
         self._thread.start()
         while not self._listens.wait(0.1):
             if not self._thread.is_alive():
-                raise self._failures[-1]
+                raise self._failed or RuntimeError("the SuperLink could not be started")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -42,21 +43,28 @@ class SuperLink:
         self._thread.join()
 
     def _keep_running(self) -> None:
-        while not self._over.is_set() and len(self._failures) < MOST_FAILURES:
-            self.process = Process(self._command(), self._places.flower / "superlink.log", self._home())
+        """One that never listened is given up after a few starts. One that did is started again for ever."""
+        starts = 0
+        while not self._over.is_set() and (self._listens.is_set() or starts < MOST_STARTS):
+            starts += 1
             try:
-                wait_until_listening(self.process, self._settings.place, SECONDS_TO_START)
-                self._failures.clear()
-                self._listens.set()
-                while self.process.runs and not self._over.wait(0.5):
-                    continue
-            except Ended as failed:
-                self._failures.append(failed)
-            finally:
-                self.process.end()
-            if not self._over.is_set():
-                log.warning("the SuperLink ended with status %s and is started again", self.process.status)
-                self._over.wait(AGAIN)
+                self._run_once()
+            except (BadValue, OSError) as error:  # it does not listen, or there is no memory or disk for it
+                self._failed = error
+                log.warning("the SuperLink could not be started: %s", error)
+            self._over.wait(AGAIN)
+
+    def _run_once(self) -> None:
+        self.process = Process(self._command(), self._places.flower / "superlink.log", self._home())
+        try:
+            wait_until_listening(self.process, self._settings.place, SECONDS_TO_START)
+            self._listens.set()
+            while self.process.runs and not self._over.wait(0.5):
+                continue
+        finally:
+            self.process.end()
+        if not self._over.is_set():
+            log.warning("the SuperLink ended with status %s and is started again", self.process.status)
 
     def _home(self) -> dict[str, str]:
         return {**FLOWER, "FLWR_HOME": str(self._places.flower)}

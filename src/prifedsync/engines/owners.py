@@ -144,6 +144,7 @@ class Owners:
         self._introductions: tuple[Introduction, ...] = ()
         self._is_enrolled = False
         self._away: dict[str, str] = {}  # in this round
+        self._may_have_been_asked = False  # the next round, before this server was started again
         self._scores: dict[str, dict[str, float | None]] = {}
 
     @property
@@ -161,8 +162,8 @@ class Owners:
     def _enrol_missed(self, asked: Sequence[str]) -> None:
         """Enrol whoever is asked and could not be reached before.
 
-        Each is tried once, so that those who are there wait no longer than a connection does. In a masked run all must
-        meet in one session: the others go over to a new one only where somebody new is in it.
+        Each is tried once, and the others wait as long as a connection does. In a masked run all must meet in one
+        session: the others go over to a new one only where somebody new is in it.
         """
         missed = [name for name in self._willing(asked) if self._owners[name].missed and name not in self._away]
         if not missed:
@@ -215,6 +216,23 @@ class Owners:
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody who is asked answers, all of them side by side."""
+        before = {name: owner.taken for name, owner in self._owners.items()}
+        uploads = self._round(round, helpers)
+        if self._may_have_been_asked:
+            self._may_have_been_asked = False
+            self._count_doubtful(uploads.answers, before)
+        return uploads
+
+    def _count_doubtful(self, answers: Mapping[str, Answer], before: Mapping[str, int]) -> None:
+        """The first round after a restart may have been asked before. Whoever gives no answer now may have charged it."""
+        for name, answer in answers.items():
+            owner = self._owners.get(name)
+            if owner is None or owner.accepted is None or isinstance(answer, Absent):
+                continue
+            if owner.taken == before[name]:
+                self._owners[name] = owner.spent(self._jobs[name], 0)
+
+    def _round(self, round: int, helpers: Helpers) -> Uploads | Summed:
         self._away = self._away_now()
         if self._is_enrolled:
             self._enrol_missed(helpers.names)
@@ -316,6 +334,8 @@ class Owners:
         owner = self._owners[name]
         job = self._jobs[name]
         if isinstance(answer, Declined):
+            if answer.refusal is Refusal.SLOT:  # it has charged this slot, to another question
+                self._owners[name] = owner.spent(job, attempt)
             return Refused(answer.refusal.value), None
         try:
             if not isinstance(answer, Reply):
@@ -424,6 +444,7 @@ class Owners:
             for name, key, signature in state["introductions"]
         )
         self._is_enrolled = state["enrolled"]
+        self._may_have_been_asked = True
         self._owners = {name: _read_owner(state["owners"][name]) for name in self.names}
 
 

@@ -48,7 +48,8 @@ def finish(
     record = record_of(prepared, run, guarantees, measured, given, watch, deployment)
     record = replace(record, timings=timings, host=platform.platform())
     if folder:
-        write_models(folder / "models", prepared, run, personal=deployment is None)
+        rehearsal = deployment is not None and deployment["rehearsal"]
+        write_models(folder / "models", prepared, run, personal=deployment is None, rehearsal=rehearsal)
         write_file(folder / RECORD, record.text().encode())
         Checkpoint(folder / "checkpoint").remove()
     return Result(record, prepared, run.server, run.engine, folder, run.history, statement_of(prepared, guarantees))

@@ -34,6 +34,7 @@ from ..record import (
     NOTHING_LEAVES,
     OVERLAP,
     REHEARSAL,
+    REHEARSED,
     REPLIES_LEAK,
     SCORES_LEAK,
     SERVER_CHOSE,
@@ -94,7 +95,7 @@ def record_of(
     span = prepared.rules.label.span if prepared.rules else None
     record = RunRecord(
         config=config.for_the_record(),
-        clients=_clients(prepared, run, guarantees, measured, watch),
+        clients=_clients(prepared, run, guarantees, measured, watch, deployment),
         guarantee=_stated(statement, randomness) if statement else None,
         sentence=_nothing_leaves(prepared) or sentence(statement, config.privacy.randomness),
         by_metric={
@@ -127,7 +128,12 @@ def _with_public_counts(scores: Scores, prepared: Prepared) -> Scores:
 
 
 def _clients(
-    prepared: Prepared, run: Session, guarantees: Guarantees, measured: Mapping[str, tuple[Measurement, ...]], watch: Watch
+    prepared: Prepared,
+    run: Session,
+    guarantees: Guarantees,
+    measured: Mapping[str, tuple[Measurement, ...]],
+    watch: Watch,
+    deployment: Mapping[str, Any] | None = None,
 ) -> tuple[ClientRecord, ...]:
     config = prepared.config
     accounts = run.engine.accounts()
@@ -138,7 +144,7 @@ def _clients(
     once = _Once(guarantees, config.privacy.randomness, whole=len(set(prepared.plans)) <= MOST_WHOLE)
     clients = []
     for i, job in enumerate(prepared.jobs):
-        account = accounts[job.client]
+        account = _at_most(accounts[job.client], job, deployment)
         slots = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
         clients.append(
             ClientRecord(
@@ -159,6 +165,18 @@ def _clients(
         )
         watch(Working("accounting", i + 1, len(prepared.jobs)))
     return tuple(clients)
+
+
+def _at_most(account: Account, job: Job, deployment: Mapping[str, Any] | None) -> Account:
+    """What a client has spent at most. A server that was killed does not know of the attempts that it was making.
+
+    So all spare attempts count, as they do in the plan.
+    """
+    if not (deployment and deployment["resumed"] and job.plan and account.taken):
+        return account
+    unknown = job.plan.attempts - account.spare
+    queries = account.queries + unknown * job.plan.mechanism.queries_per_round
+    return Account(account.taken + unknown, queries, job.plan.attempts)
 
 
 def _in_use(prepared: Prepared) -> str:
@@ -231,8 +249,12 @@ def _with_owners(prepared: Prepared) -> str:
     return f"{WITH_OWNERS}; not private if published: {KEPT}" if kept else WITH_OWNERS
 
 
-def _publishing(prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> str:
+def _publishing(
+    prepared: Prepared, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor], rehearsal: bool = False
+) -> str:
     """Whether a model of this run may be published."""
+    if rehearsal:
+        return REHEARSED
     if isinstance(model, LocalOnly):
         return f"not private if published: {KEPT}"
     if isinstance(model, Unprotected):
@@ -315,13 +337,13 @@ def _rare_events(prepared: Prepared, guarantees: Guarantees) -> tuple[str, ...]:
     return rare_events(target, ((job.client, guarantees.planned(job.plan).honest) for job in prepared.jobs if job.plan))
 
 
-def write_models(folder: Path, prepared: Prepared, run: Session, personal: bool = True) -> None:
+def write_models(folder: Path, prepared: Prepared, run: Session, personal: bool = True, rehearsal: bool = False) -> None:
     """The released model and, where they are here (`personal`), the clients' own."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def write(path: Path, model: Noised[Tensor] | Unprotected[Tensor] | LocalOnly[Tensor]) -> None:
         state = {name: value.contiguous() for name, value in prepared.net.state_dict(model.value).items()}
-        content = save(state, metadata={"publishing": _publishing(prepared, model)})
+        content = save(state, metadata={"publishing": _publishing(prepared, model, rehearsal)})
         write_file(path, content, private=isinstance(model, LocalOnly))
 
     if prepared.rule.uploads:  # else it is made of nothing

@@ -126,7 +126,7 @@ def test_an_answer_that_is_still_being_sent_holds_up_no_other(link, runtime, mon
 
 def test_one_that_never_comes_is_given_up(link, runtime, monkeypatch):
     monkeypatch.setattr(calls, "FIRST_LOOK", 0.005)
-    monkeypatch.setattr("prifedsync.engines.flower.link.SECONDS_TO_FETCH", 0.05)
+    monkeypatch.setattr("prifedsync.engines.flower.grid.SECONDS_TO_FETCH", 0.05)
     torn = reply(question())
     runtime.add(torn)
     runtime.objects |= dict.fromkeys(get_all_nested_objects(torn), b"")
@@ -287,3 +287,42 @@ def test_half_a_line_changes_nothing_until_it_is_whole():
     roster["b"] = whole
     roster["c"] = public_line()
     assert set(link._keys_now()) == {"a", "b", "c"}
+
+
+class Nothing:
+    """Takes no task: the run was stopped before anybody could take it."""
+
+    def __init__(self, address, secret):
+        self.closed = False
+
+    def take(self):
+        return None
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_run_that_was_stopped_before_it_was_taken_is_submitted_again(monkeypatch):
+    monkeypatch.setattr(links, "Tasks", Nothing)
+    monkeypatch.setattr(links, "SECONDS_TO_TAKE", 0.2)
+    started = []
+    control = Control(refused="")
+    control.StartRun = lambda request: started.append(1) or type("Run", (), {"run_id": 7})()
+    link = Link(Place(control), b"secret", dict)
+    link.submitted = 1
+    threading.Timer(3.0, link.stop).start()
+    with pytest.raises(Closed):
+        link.renew(1)
+    assert len(started) > 1
+
+
+def test_an_error_of_the_superlink_is_not_taken_for_a_refused_key():
+    control = Control(refused="")
+
+    def fails(request):
+        answer = httpx.Response(503, request=httpx.Request("POST", "http://link"))
+        raise httpx.HTTPStatusError("503", request=answer.request, response=answer)
+
+    control.RegisterNode = fails
+    with pytest.raises(httpx.HTTPStatusError):
+        Link(Place(control), b"secret", lambda: {"a": public_line()}).enlist()

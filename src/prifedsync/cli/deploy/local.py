@@ -20,6 +20,9 @@ def local(
     reply_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds after which owners' replies leave, if policies have more.")
     ] = 1.0,
+    real_records: Annotated[
+        bool, typer.Option("--real-records", help="Use the owners' own records: no ledger charges what comes out.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the run folder and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -30,7 +33,7 @@ def local(
     folder = out or project / f"rehearsal-{datetime.now():%Y%m%d-%H%M%S}"
     try:
         with View(quiet or as_json) as view:
-            record = rehearse(project, folder, view, reply_seconds)
+            record = rehearse(project, folder, view, reply_seconds, real_records)
     except KeyboardInterrupt:
         print("prifedsync: interrupted; everything that was started has ended", file=sys.stderr)
         raise typer.Exit(130) from None

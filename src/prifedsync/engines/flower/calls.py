@@ -51,7 +51,7 @@ ALL_TASKS = tuple(TaskType)  # also those that are refused: a task that nobody t
 Failed = httpx.HTTPError  # what every call here raises where the other side is gone, or declines
 
 
-class Patience:
+class LongTimeout:
     """Lets a call take long: a model of hundreds of megabytes keeps a SuperLink busy."""
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
@@ -59,7 +59,7 @@ class Patience:
         return call_next(context)
 
 
-ALWAYS: tuple[ProtobufClientInterceptor, ...] = (RuntimeVersionHttpInterceptor(COMPONENT), Patience())
+ALWAYS: tuple[ProtobufClientInterceptor, ...] = (RuntimeVersionHttpInterceptor(COMPONENT), LongTimeout())
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ from types import TracebackType
 from flwr.app import Message
 
 from ...asking.connection import NoAnswer
-from ...asking.questions import Declined
-from ...asking.refusals import Refusal
 from . import letters
 from .calls import Failed
 from .link import Closed, Link
@@ -30,11 +28,9 @@ PAUSE = 1.0  # seconds until a question is sent again that a site could not have
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
 MOST_LOST = 30  # times that a question is sent again because the SuperLink was not there
 SECONDS_FOR_A_NAME = 60.0
-LONGER = (
-    60.0  # seconds that Flower keeps a question longer than it is waited for: one that expired looks like a client's fault
-)
+# Flower keeps a question so much longer than it is waited for: one that expired looks like a client's fault.
+LONGER = 60.0
 MOST_SAID = 200  # characters of an error
-BUSY = Declined(Refusal.BUSY)
 NOT_THERE = "its SuperNode is not there"
 NOT_SENT = "the question could not be sent"
 LINK_LOST = "the SuperLink was not there"
@@ -164,7 +160,7 @@ class Exchange:
     @property
     def registered(self) -> set[str]:
         """The clients that have a key here."""
-        return set(self._link.roster)
+        return set(self._link.roster) if self._link.keys else set(self._names.values())
 
     def away(self, name: str) -> str:
         """Why a client is not asked: it was waited for in vain, and is still not there."""

@@ -36,6 +36,7 @@ from .grid import Grid
 UNREGISTERED = "unregistered"
 MOST_SAID = 200  # characters of what the SuperLink says
 SECONDS_TO_BEGIN = 60.0
+SECONDS_TO_TAKE = 30.0  # our own task, after the run was submitted
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
 BUNDLE = {
@@ -167,9 +168,12 @@ class Link:
     def _take(self, run: int) -> None:
         """Our own task. Whatever else waits there is refused: this server runs what is installed."""
         tasks = Tasks(self._address, self._secret)
+        end = time.monotonic() + SECONDS_TO_TAKE
         try:
             while True:
                 self._check_open()
+                if time.monotonic() > end:  # somebody stopped the run before it was taken
+                    raise httpx.ReadTimeout("the task of the run does not come")
                 task = tasks.take()
                 if task is None:
                     self._closed.wait(PAUSE)
@@ -272,6 +276,8 @@ def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
     try:
         control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
     except httpx.HTTPStatusError as error:
+        if error.response.is_server_error:
+            raise
         said = error.response.text[:MOST_SAID]
         log.warning("the SuperLink does not take the key of client %s, which needs a new one: %s", name, said)
 

@@ -1,0 +1,73 @@
+"""A SuperLink that ends is started again; one that never listens is given up with a reason."""
+
+import pytest
+
+from prifedsync.deploy import superlink as links
+from prifedsync.deploy.places import ServerPlaces
+from prifedsync.deploy.settings import ServerSettings
+from prifedsync.deploy.superlink import SuperLink
+from prifedsync.values import BadValue
+
+from ..owner.sites import until
+
+
+class FakeProcess:
+    """Runs until the test ends it. `fails`: at which starts there is no process at all."""
+
+    started = 0
+    fails = ()
+    last = None
+
+    def __init__(self, command, log, environment):
+        FakeProcess.started += 1
+        if FakeProcess.started in FakeProcess.fails:
+            raise OSError("no space left on device")
+        self.runs = True
+        self.status = None
+        FakeProcess.last = self
+
+    def end(self):
+        self.runs = False
+
+
+@pytest.fixture
+def link(tmp_path, monkeypatch):
+    FakeProcess.started = 0
+    FakeProcess.fails = ()
+    monkeypatch.setattr(links, "Process", FakeProcess)
+    monkeypatch.setattr(links, "program", lambda name: name)
+    monkeypatch.setattr(links, "AGAIN", 0.01)
+    monkeypatch.setattr(links, "wait_until_listening", lambda process, place, seconds: None)
+    return SuperLink(ServerSettings(), ServerPlaces(tmp_path))
+
+
+def test_it_is_started_again_after_more_ends_than_a_start_is_tried(link):
+    with link:
+        for number in range(1, 2 * links.MOST_STARTS):
+            until(lambda number=number: FakeProcess.started >= number and FakeProcess.last.runs)
+            FakeProcess.last.runs = False
+        until(lambda: FakeProcess.started >= 2 * links.MOST_STARTS)
+    assert not FakeProcess.last.runs
+
+
+def test_a_full_disk_is_waited_out_once_it_has_listened(link):
+    FakeProcess.fails = (2, 3, 4, 5, 6, 7, 8)
+    with link:
+        FakeProcess.last.runs = False
+        until(lambda: FakeProcess.started >= 9 and FakeProcess.last.runs)
+
+
+def test_one_that_never_listens_is_given_up_with_the_reason(link, monkeypatch):
+    def never(process, place, seconds):
+        raise BadValue("flower-superlink", place, "does not listen")
+
+    monkeypatch.setattr(links, "wait_until_listening", never)
+    with pytest.raises(BadValue, match="does not listen"), link:
+        pass
+    assert FakeProcess.started == links.MOST_STARTS
+
+
+def test_one_that_cannot_be_started_at_all_is_given_up_too(link):
+    FakeProcess.fails = range(1, 100)
+    with pytest.raises(OSError, match="no space left"), link:
+        pass
