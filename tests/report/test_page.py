@@ -233,3 +233,18 @@ def test_the_example_has_the_numbers_of_a_new_run(tmp_path):
 def test_the_example_is_no_larger_than_it_must():
     assert PAGE.stat().st_size < LIMIT
     assert re.search(r"Example: handwritten digits", PAGE.read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------------- numbers on the safe side
+
+
+def test_the_curve_is_rounded_to_the_safe_side(report):
+    """The certified β of the table is no larger than it is, and μ in the label of G_μ no smaller."""
+    curve = dataclasses.replace(report.curve, gaussian_mu=0.99951, certified=tuple(0.99996 for _ in report.curve.alpha))
+    page = page_of(dataclasses.replace(report, curve=curve))
+    assert "G_μ for μ = 0.9996" in page
+    assert "G_μ for μ = 0.9995" not in page
+    table = page[page.index("Points of the trade-off curve") :]
+    cells = re.findall(r"<td[^>]*>(?:<[^>]+>)*([^<]*)", table[: table.index("</table>")])
+    assert "0.9999" in cells
+    assert "1" not in cells

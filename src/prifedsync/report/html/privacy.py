@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...accounting.statement import down, up
 from ..contents import Report
 from ..curve import X_LABEL, Y_LABEL
 from ..graphs import Curve, Deltas, Progress
@@ -183,7 +184,7 @@ def _lines(found: Curve) -> Iterable[Line]:
         yield Line(label, found.alpha, found.asymptotic, ORANGE, "dashdot")
     if found.gaussian_mu is not None:
         yield Line(
-            f"G_μ for μ = {found.gaussian_mu:.4g}, on the range of μ alone", found.alpha, found.gaussian, GREEN, "dash"
+            f"G_μ for μ = {up(found.gaussian_mu)}, on the range of μ alone", found.alpha, found.gaussian, GREEN, "dash"
         )
     if found.if_others_choose is not None:
         yield Line("certified, if others choose who takes part", found.alpha, found.if_others_choose, PURPLE, "dash")
@@ -211,7 +212,7 @@ def _curve_table(found: Curve) -> Html:
     rows = []
     for level in LEVELS:
         at = _nearest(found, level)
-        row: list[Inside] = [percent(found.alpha[at]), f"{found.certified[at]:.4g}", share_up(1 - found.certified[at])]
+        row: list[Inside] = [percent(found.alpha[at]), down(found.certified[at]), share_up(1 - found.certified[at])]
         rows.append(row + [f"{values[at]:.4g}" for _, values in extra])
     return table("Points of the trade-off curve", [*heads, *(head for head, _ in extra)], rows)
 
