@@ -97,6 +97,40 @@ def test_the_page_lets_the_network_side_ask(project):
     assert from_mapping(tomllib.loads(done.stdout)).users == (site["User"],)
 
 
+def test_the_page_of_a_client_says_all_that_containers_need(project):
+    client = project / "clients/north"
+    page = (client / "README.md").read_text()
+    assert "install -d -m 755 /srv/prifedsync\n" in page
+    section = page.partition("## With containers")[2].partition("\n## ")[0]
+    users = (client / "Containerfile").read_text()
+    (group,) = re.findall(r"groupadd --gid (\d+) prifedsync-ask", users)
+    (owner,) = re.findall(r"useradd --uid (\d+) --gid prifedsync-ask ", users)
+    (site,) = re.findall(r"useradd --uid (\d+) --user-group", users)
+    assert f"chown -R {owner}:{group} owner door" in section
+    assert f"chown -R {site}:{site} site" in section
+    assert "chmod 0700 owner site\nchmod 0750 door" in section
+    assert "runuser" not in section
+    assert "/opt/prifedsync" not in section
+
+
+def test_every_step_of_the_units_has_its_container(project):
+    page = (project / "clients/north/README.md").read_text()
+    steps, _, rest = page.partition("## With containers")
+    section = rest.partition("\n## ")[0].replace("\\\n", "")
+    home = "/srv/prifedsync/north"
+    commands = re.findall(r"runuser -u prifedsync-(owner|net) -- /opt/prifedsync/bin/prifedsync (.*)", steps)
+    assert len(commands) == 4
+    for user, words in commands:
+        image = {"owner": "prifedsync-owner", "net": "prifedsync-site"}[user]
+        command = re.sub(r" (owner/policy\.toml|site)\b", rf" {home}/\1", words)
+        (line,) = re.findall(
+            rf"^docker run --rm (.*) {image} +prifedsync {re.escape(command)}$", section, flags=re.MULTILINE
+        )
+        mounted = set(re.findall(rf"-v {home}/(\w+):{home}/\1(?= |$)", line))
+        assert mounted <= ({"owner", "door"} if user == "owner" else {"site"})
+        assert ("owner" if user == "owner" else "site") in mounted
+
+
 def test_containers_keep_the_two_sides_apart(project):
     text = (project / "clients/north/Containerfile").read_text()
     assert "AS owner" in text

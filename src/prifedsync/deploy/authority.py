@@ -1,12 +1,14 @@
 """The project's own certificate authority, and the server's certificate that it signs.
 
 The authority's secret key stays with whoever made the project. Servers and clients get its certificate alone.
+
+A certificate for two processes of one machine needs no project: `vouched` makes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -89,6 +91,21 @@ def issue(authority: Authority, hosts: Sequence[str], now: datetime | None = Non
     builder = builder.add_extension(signer, critical=False)
     certificate = builder.sign(authority.key, hashes.SHA384())
     return _secret_pem(key), certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """A secret key, its certificate, and the certificate of the authority that signed it, as PEM."""
+
+    key: bytes = field(repr=False)
+    certificate: bytes
+    authority: bytes
+
+
+def vouched(hosts: Sequence[str]) -> Vouched:
+    """A certificate for these hosts, from an authority that never signs another: its secret key is kept nowhere."""
+    authority = new_authority()
+    return Vouched(*issue(authority, hosts), authority.pem)
 
 
 def write_server_certificate(places: ProjectPlaces, authority: Authority, hosts: Sequence[str]) -> None:

@@ -99,7 +99,20 @@ class SitePlaces:
 
     @property
     def flower(self) -> Path:
+        """Flower's own files, and what the SuperNode shows to prove that it is ours."""
         return self.folder / "flower"
+
+    @property
+    def task_key(self) -> Path:
+        return self.flower / "tasks.key"
+
+    @property
+    def task_certificate(self) -> Path:
+        return self.flower / "tasks.crt"
+
+    @property
+    def task_authority(self) -> Path:
+        return self.flower / "tasks-ca.crt"
 
 
 @dataclass(frozen=True)

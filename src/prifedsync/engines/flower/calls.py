@@ -64,10 +64,13 @@ ALWAYS: tuple[ProtobufClientInterceptor, ...] = (RuntimeVersionHttpInterceptor(C
 
 @dataclass(frozen=True)
 class Address:
-    """One of Flower's servers: "host:port", and the certificate that vouches for it; None: without TLS."""
+    """One of Flower's servers: "host:port", and the certificate that vouches for it, as PEM or its file.
+
+    Without a certificate there is no TLS, and whoever has the port passes for the server.
+    """
 
     place: str
-    certificate: Path | None = None
+    certificate: Path | bytes | None = None
 
     def runtime(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
@@ -79,7 +82,7 @@ class Address:
 
     @property
     def _root(self) -> bytes | None:
-        return self.certificate.read_bytes() if self.certificate else None
+        return self.certificate.read_bytes() if isinstance(self.certificate, Path) else self.certificate
 
 
 class Task:

@@ -111,7 +111,10 @@ def _send(task: Task, node: Node, reply: Message) -> None:
 
 
 def carry(address: Address, secret: bytes, door: Door, over: threading.Event) -> None:
-    """Take the tasks of a SuperNode, one after another, until it is `over`. A SuperNode that is away is waited for."""
+    """Take the tasks of a SuperNode, one after another, until it is `over`. A SuperNode that is away is waited for.
+
+    A server with another certificate at its address is nobody: it is told nothing, and the SuperNode is away.
+    """
     tasks = Tasks(address, secret)
     with closing(tasks):
         while not over.is_set():
