@@ -312,7 +312,7 @@ def submit(places: ServerPlaces, told: dict[str, Any], lines: Path) -> None:
 
 
 def link_of(places: ServerPlaces) -> Any:
-    from prifedsync.deploy.serving import roster
+    from prifedsync.deploy.roster import roster
     from prifedsync.engines.flower.calls import Address
     from prifedsync.engines.flower.link import Link
 
@@ -366,7 +366,8 @@ def layer(places: ServerPlaces, told: dict[str, Any]) -> dict[str, Any]:
     """Questions asked through the exchange, each by a thread of its own, as a run asks them."""
     from prifedsync.asking.questions import Answer, Reply
     from prifedsync.deploy.superlink import SuperLink
-    from prifedsync.engines.flower.exchange import Exchange, Patience, Through
+    from prifedsync.engines.flower.exchange import Exchange, Patience
+    from prifedsync.engines.flower.through import Through
 
     names = CLIENTS[: told["clients"]]
     settings = server_settings(places.folder)
@@ -406,7 +407,7 @@ def owners(places: ServerPlaces, told: dict[str, Any]) -> dict[str, Any]:
     from prifedsync.asking.connection import Connection
     from prifedsync.config import load
     from prifedsync.data.preprocessing import Preprocessing
-    from prifedsync.deploy.serving import described, document_of
+    from prifedsync.deploy.described import described, document_of
     from prifedsync.engines.owners import Owners
     from prifedsync.files import claimed
     from prifedsync.run.folder import begin

@@ -13,7 +13,16 @@ from prifedsync.engines.chosen import Chosen
 from prifedsync.local import SeededDraws
 from prifedsync.local.answers import Absent, Lost, Refused, Sent, Stayed
 from prifedsync.predicting import open_run
-from prifedsync.record import KEPT, MASKS_SIMULATED, REPLIES_LEAK, SERVER_CHOSE, TIMINGS_LEAK, WITH_OWNERS, RunRecord
+from prifedsync.record import (
+    KEPT,
+    MASKS_SIMULATED,
+    REHEARSAL,
+    REPLIES_LEAK,
+    SERVER_CHOSE,
+    TIMINGS_LEAK,
+    WITH_OWNERS,
+    RunRecord,
+)
 from prifedsync.run import prepare
 from prifedsync.run.deployment import LONGEST, MOST_EVENTS, answers_in_line, deployment_of
 from prifedsync.run.folder import finish
@@ -93,6 +102,7 @@ def test_answers_are_counted_by_client_and_kind():
         "participation": "server",
         "share": 0.5,
         "resumed": 2,
+        "rehearsal": False,
         "answers": {
             "a": {"sent": 2, "stayed": 0, "absent": 1, "refused": 0, "lost": 0},
             "b": {"sent": 1, "stayed": 0, "absent": 0, "refused": 1, "lost": 1},
@@ -269,6 +279,11 @@ def test_masks_between_machines_are_real():
     masks = ("privacy.masks=true", "privacy.randomness=system")
     assert MASKS_SIMULATED in warnings_of(None, *masks)
     assert MASKS_SIMULATED not in warnings_of(deployment_of([], (), **HOW), *masks)
+
+
+def test_a_rehearsal_says_that_one_machine_had_everything():
+    assert REHEARSAL in warnings_of(deployment_of([], (), **HOW, rehearsal=True))
+    assert REHEARSAL not in warnings_of(deployment_of([], (), **HOW))
 
 
 def test_times_between_machines_are_those_of_replies():

@@ -35,6 +35,8 @@ def test_the_wheel_holds_the_package_and_its_types(wheel):
     for file in (ROOT / "src/prifedsync/deploy/texts").iterdir():
         assert f"prifedsync/deploy/texts/{file.name}" in names
     assert "prifedsync/deploy/example.toml" in names
+    for file in ("report.css", "report.js"):
+        assert f"prifedsync/report/html/assets/{file}" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith("tests") for name in names)
 

@@ -43,6 +43,10 @@ TIMINGS_LEAK = (
 )
 OVERLAP = "clients overlap (data.overlap), and a record leaks through every client that holds it"
 SHARED_PERSONS = "a person may be at several clients (data.person_clients), and leaks through every one of them"
+REHEARSAL = (
+    "this was a rehearsal: all parties were on one machine, and whoever ran it can read all records and all noise; the "
+    "guarantee is about the same run between machines"
+)
 MASKS_SIMULATED = (
     "masks were simulated: all clients of this run were in one process, and whoever runs it sees every record; the claims "
     "against the server are about the same run between machines"

@@ -365,6 +365,56 @@ def test_who_is_not_there_after_a_new_meeting_is_not_listed_again():
     assert owners.attempts == 0
 
 
+class Leaving:
+    """A connection to an owner whose machine goes away after so many questions, and may come back."""
+
+    def __init__(self, connection, after):
+        self.connection = connection
+        self.left = after
+        self.asked = 0
+
+    @property
+    def away(self):
+        return "" if self.left else "its machine is not there"
+
+    def ask(self, question):
+        self.asked += 1
+        if not self.left:
+            raise OSError("no such socket")
+        self.left -= 1
+        return self.connection.ask(question)
+
+
+def test_a_masked_run_goes_on_without_whoever_has_left_for_good():
+    run, connections = masked(rounds=5)
+    leaving = Leaving(connections["b"], after=2)
+    owners = run.owners(connections | {"b": leaving})
+    rounds = run.apart(owners)
+    assert [uploads.senders for _, uploads in rounds] == [("a", "b", "c"), *[("a", "c")] * 4]
+    assert {str(uploads.answers["b"]) for _, uploads in rounds[1:]} == {str(Lost("its machine is not there"))}
+    assert leaving.asked == 2
+    assert owners.attempts == 0
+    accounts = owners.accounts()
+    assert [accounts[name].taken for name in "abc"] == [5, 1, 5]
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name] == accounts[name]
+    for round, (_, uploads) in enumerate(rounds):
+        assert run.held.sums.change(uploads.total.value, uploads.senders, round).abs().max() < 100
+
+
+def test_whoever_was_away_is_in_the_sum_again_when_it_is_back():
+    run, connections = masked(rounds=4)
+    leaving = Leaving(connections["b"], after=2)
+    owners = run.owners(connections | {"b": leaving})
+    found = []
+    for round in range(4):
+        if round == 2:
+            leaving.left = 9
+        found.append(owners.train(round, everywhere(run)).senders)
+    assert found == [("a", "b", "c"), ("a", "c"), ("a", "b", "c"), ("a", "b", "c")]
+    assert owners.accounts()["b"].taken == 3
+
+
 def test_a_run_that_goes_on_from_an_older_session_loses_no_round():
     """Its server ended after all had met anew, and before that was saved. What nobody has answered is asked again."""
     run, connections = masked(rounds=3)

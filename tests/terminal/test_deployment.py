@@ -17,6 +17,7 @@ def deployment(**changed):
         "participation": "clients",
         "share": 1.0,
         "resumed": 0,
+        "rehearsal": False,
         "answers": {"a": NONE | {"sent": 30}, "b": NONE | {"sent": 29, "absent": 1}},
         "events": [],
         "events_left_out": 0,
@@ -187,3 +188,9 @@ def test_names_and_reasons_of_a_status_are_text(printed, name):
 
 def test_a_clock_that_is_behind_is_no_negative_age(printed):
     assert "last written 0 s ago" in printed(print_deploy_status, page(changed=NOW + 50), NOW)
+
+
+def test_a_rehearsal_is_not_called_a_run_between_machines(printed):
+    said = words(printed(print_record, record(deployment=deployment(rehearsal=True)), None))
+    assert "The run was rehearsed on one machine" in said
+    assert "between machines" not in said

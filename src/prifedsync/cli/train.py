@@ -12,6 +12,7 @@ import typer
 
 from ..values import BadValue
 from .options import DataFolder, Device, Json, Overrides, Source
+from .reporting import leave_report
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -71,6 +72,7 @@ def _train(config: Config | None, folder: Path, quiet: bool, as_json: bool) -> N
         how = f"; resume with --resume {folder}" if (folder / files.CONFIG).is_file() else ""
         print(f"prifedsync: interrupted{how}", file=sys.stderr)
         raise typer.Exit(130) from None
+    leave_report(folder)
     if as_json:
         print(_as_json(result.record, result.folder))
     elif quiet:

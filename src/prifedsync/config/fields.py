@@ -237,6 +237,53 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """The owner's words for the report, and the thresholds of its verdict. Nothing here changes a run; "" is not said."""
+
+    name: str = field("", "name of the model, as its readers will know it")
+    purpose: str = field("", "what the model is for, and what it must not be used for")
+    owner: str = field("", "who publishes the model and answers for it; several names are separated by semicolons")
+    sector: str = field("", "sector; the registry knows Technology, Healthcare, Education, Government, Energy, Finance")
+    region: str = field("", "region that the records are from, or whose law applies")
+    law: str = field("", "legal basis of the processing, and the laws that apply")
+    date: str = field("", "date of publication, as YYYY-MM-DD")
+    receivers: str = field("", "who may receive the model, and under which conditions")
+    population: str = field("", "whom the records are about, and from which years: the data domain in words")
+    records_of_person: int = field(
+        0, "largest number of records of one person at a client, as the owner states it; 0: not said", 0, 10**6
+    )
+    chosen_by: str = field("", "who chose epsilon or mu")
+    reason: str = field("", "why this epsilon or mu")
+    tuning: Literal["not said", "none", "charged", "not charged"] = field(
+        "not said", "whether settings were tried on these records, and whether that was charged to the budget"
+    )
+    exploration: str = field("", "how the records were looked at or cleaned before training, and by whom")
+    other_releases: str = field("", "other releases from the same records, or that there are none")
+    data_location: str = field("", "where the raw records lie")
+    data_access: str = field("", "who has access to the raw records and to keys")
+    columns: str = field("", "why these columns are needed")
+    authors: str = field("", "who has filled in this report; several names are separated by semicolons")
+    release_mu: float = field(
+        1.0,
+        "largest mu at which the verdict may be release; mu = 1 is epsilon 4.4 at delta 1e-5, in the lower part of the "
+        "1 to 20 that NIST SP 800-226 finds in use",
+        0, 1e3,
+    )  # fmt: skip
+    review_mu: float = field(
+        3.0,
+        "largest mu at which the verdict may be review; mu = 3 is epsilon 17 at delta 1e-5, below the 20 above which NIST "
+        "SP 800-226 finds no use; larger: do not release",
+        0, 1e3,
+    )  # fmt: skip
+    release_epsilon: float | None = field(
+        None, "largest epsilon at privacy.delta at which the verdict may be release, beside release_mu", 0, 1e3
+    )
+    review_epsilon: float | None = field(
+        None, "largest epsilon at privacy.delta at which the verdict may be review, beside review_mu", 0, 1e3
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerformanceConfig:
     """Speed. Nothing here weakens a guarantee: values that would are refused."""
 

@@ -23,6 +23,7 @@ from .fields import (
     ModelConfig,
     PerformanceConfig,
     PrivacyConfig,
+    ReportConfig,
     RuleConfig,
     ServerConfig,
 )
@@ -91,6 +92,7 @@ class Config:
     rule: RuleConfig = field(RuleConfig)
     privacy: PrivacyConfig = field(PrivacyConfig)
     server: ServerConfig = field(ServerConfig)
+    report: ReportConfig = field(ReportConfig)
     performance: PerformanceConfig = field(PerformanceConfig)
     clients: Mapping[str, ClientConfig] = field(dict, "values that differ for one client, by its name")
 

@@ -75,8 +75,8 @@ class Board:
         self._write("" if error is None else f"{type(error).__name__}: {error}")
 
     def round_begins(self, round: int, names: Sequence[str]) -> None:
-        """These clients are asked now."""
-        self._round = round
+        """These clients are asked now. `round` counts from 0, as Algorithm 1 does, and the page from 1."""
+        self._round = round + 1
         self._phase = "training"
         self._answers = {}
 
@@ -89,7 +89,6 @@ class Board:
                 self._last[name] = now
         self._answers = dict(answers)
         self._scores = dict(scores)
-        self._round += 1
 
     def _keep_writing(self) -> None:
         while not self._over.wait(EVERY):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..files import keep_dated, write_file
-from ..values import BadValue
+from ..values import NOT_GIVEN, BadValue
 from .places import SitePlaces
 from .settings import site_settings
 
@@ -40,6 +41,17 @@ def node_key_of(folder: Path, *, new: bool = False) -> tuple[str, str]:
         rule = "means that no key is used"
         raise BadValue("insecure", "true", rule, "make a project without --insecure for a run on several machines")
     return settings.client, make_node_key(SitePlaces(folder), new=new)
+
+
+def check_public_line(field: str, text: bytes) -> None:
+    """Refuse what is no public key of a SuperNode, as OpenSSH writes it."""
+    try:
+        key = serialization.load_ssh_public_key(text)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        remedy = "write the line there that `prifedsync deploy key` prints at the client"
+        raise BadValue(field, NOT_GIVEN, "is no public key of a SuperNode", remedy)
 
 
 def _secret_text(key: ec.EllipticCurvePrivateKey) -> bytes:

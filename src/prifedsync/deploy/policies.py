@@ -18,6 +18,7 @@ from ..owner import admission
 from ..owner.policy import Policy, from_mapping
 from ..run.prepare import Prepared
 from ..values import NOT_GIVEN, BadValue
+from .described import document_of
 from .schema import Schema
 
 STEP = 1000  # budgets are given in thousandths
@@ -27,25 +28,11 @@ SOCKET = "../door/owner.sock"  # in a folder of its own, which the asker's user 
 RUN = 32 * "0"  # stands for the name of the run
 
 
-def document_of(prepared: Prepared, schema: Schema, run: str = RUN) -> document.RunDocument:
-    """What the owners will be asked to enrol; refused where they could not take it."""
-    return document.of(
-        prepared.config,
-        schema.description,
-        prepared.jobs,
-        prepared.rule,
-        run=run,
-        arithmetic=prepared.net.arithmetic,
-        metrics=[metric.name for metric in prepared.metrics],
-        sums=prepared.sums,
-    )
-
-
 def policies_of(prepared: Prepared, schema: Schema, reply_seconds: float) -> dict[str, Policy]:
     """The policy of each client, which accepts the run. The identities that it pins are still those of nobody."""
     _check_runnable(prepared)
     nobody = {job.client: f"{number:064x}" for number, job in enumerate(prepared.jobs)}
-    asked = document_of(prepared, schema)
+    asked = document_of(prepared, schema.description, RUN)
     limits = _limits(prepared, asked)
     found = {}
     for job in prepared.jobs:

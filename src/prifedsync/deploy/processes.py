@@ -17,6 +17,7 @@ from ..values import NOT_GIVEN, BadValue
 
 PR_SET_PDEATHSIG = 1
 SECONDS_TO_END = 10.0
+MOST_LOG = 10 * 2**20  # bytes of a log, above which a start begins a new one
 _LIBC = ctypes.CDLL(None)
 
 FLOWER = {  # Flower asks nobody on the internet, and installs nothing
@@ -41,6 +42,8 @@ class Process:
         self.name = Path(command[0]).name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
+        if log.is_file() and log.stat().st_size > MOST_LOG:
+            log.replace(log.with_name(f"{log.name}.1"))
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 command,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from ..config import to_toml
-from ..events import Watch, Working
+from ..data.encoding import Encoding
+from ..data.preprocessing import Preprocessing
+from ..events import Note, Watch, Working
 from ..files import write_file
 from ..owner.ledger import Ledger
 from ..owner.ledger.pages import kept_for
@@ -23,6 +25,7 @@ from ..owner.policy import Policy
 from ..owner.policy import read as read_policy
 from ..record import RunRecord
 from ..values import BadValue
+from .made_up import made_up
 from .places import ClientPlaces, ProjectPlaces
 from .processes import Ended, Process, free_port, own
 from .serving import serve
@@ -35,10 +38,13 @@ LEFT_OUT = shutil.ignore_patterns("run", "flower", "ledger.db*", "*.log", "*.log
 
 
 @contextmanager
-def rehearsed(project: Path, reply: float = 1.0) -> Iterator[ProjectPlaces]:
+def rehearsed(
+    project: Path, reply: float = 1.0, note: Callable[[str], None] = lambda text: None
+) -> Iterator[ProjectPlaces]:
     """A copy of the project on 127.0.0.1 with new ledgers, in a folder that is removed; nothing runs yet.
 
-    reply: seconds after which owners' replies leave.
+    reply  seconds after which owners' replies leave
+    note   is told where records had to be made up
     """
     source = ProjectPlaces(project)
     if not source.server.settings.is_file():
@@ -49,8 +55,10 @@ def rehearsed(project: Path, reply: float = 1.0) -> Iterator[ProjectPlaces]:
         shutil.copytree(source.clients, copy.clients, ignore=LEFT_OUT)
         port = free_port()
         _move_server(copy, port)
+        rules = Preprocessing.read(copy.server.preprocessing)
         for place in clients_of(copy):
             _move_client(place, port, reply)
+            _fill_in(place, rules, note)
         yield copy
 
 
@@ -73,11 +81,20 @@ def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
     replies = replace(policy.replies, seconds=min(reply, policy.replies.seconds))
     changed = replace(policy, users=(), files=replace(policy.files, anchor=""), replies=replies)
     write_file(places.policy, to_toml(changed).encode(), private=True)
-    if not (policy.folder / policy.data.path).exists():
-        remedy = "put them there, or made-up ones of the same form"
-        raise BadValue("data.path", policy.folder / policy.data.path, "has no records to rehearse with", remedy)
     places.door.mkdir(mode=0o750, exist_ok=True)
     Ledger.create(changed.path("ledger"), **kept_for(changed), anchor=None)
+
+
+def _fill_in(places: ClientPlaces, rules: Preprocessing, note: Callable[[str], None]) -> None:
+    """Made-up records, where there are none."""
+    policy = read_policy(places.policy)
+    path = policy.folder / policy.data.path
+    if path.exists():
+        return
+    if not isinstance(rules.encoding, Encoding):
+        raise BadValue("data.path", path, "is not there", "put arrays of the same form there: only tables can be made up")
+    write_file(path, made_up(rules.encoding, policy), private=True)
+    note(f"the records of client {policy.client} are made up: {policy.data.path} is not in its folder")
 
 
 class Clients:
@@ -89,12 +106,20 @@ class Clients:
         self.sites: dict[str, Process] = {}
 
     def __enter__(self) -> Clients:
-        for name in self.places:
-            self.start_owner(name)
-            self.start_site(name)
+        try:
+            for name in self.places:
+                self.start_owner(name)
+                self.start_site(name)
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all of them, also where one does not end well."""
         with ExitStack() as ending:
             for process in (*self.sites.values(), *self.owners.values()):
                 ending.callback(process.end)
@@ -128,10 +153,10 @@ def rehearse(project: Path, out: Path, watch: Watch = lambda event: None, reply:
     """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
     if out.exists():
         raise BadValue("out", out, "exists", "name a new folder")
-    with rehearsed(project, reply) as copy:
+    with rehearsed(project, reply, lambda text: watch(Note(text, warning=True))) as copy:
         watch(Working("starting the clients", 0, 1))
         with Clients(copy) as clients:
             clients.wait_for_owners()
-            record = serve(copy.server.folder, watch)
+            record = serve(copy.server.folder, watch, rehearsal=True)
         shutil.copytree(copy.server.run, out)
     return record

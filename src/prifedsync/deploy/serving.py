@@ -6,8 +6,6 @@ submitted anew, rounds go on from the last checkpoint, and owners answer what th
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,63 +15,75 @@ from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from torch import Tensor
 
-from ..asking import document as documents
 from ..asking.document import RunDocument
 from ..config import Config
 from ..config import load as load_config
-from ..data import Description
 from ..data.preprocessing import Preprocessing
 from ..engines.chosen import Chosen
 from ..engines.owners import Asked, Owners
 from ..events import Note, Watch, Working
-from ..files import RECORD, claimed, write_file
-from ..limits import RECORD as RECORD_UNIT
-from ..limits import Unit
+from ..files import RECORD, claimed
 from ..local.sums import Sums
 from ..record import RunRecord
-from ..run.checkpoint import MANIFEST
 from ..run.deployment import deployment_of
 from ..run.folder import begin, finish
 from ..run.history import logged_lines
 from ..run.loop import rounds_of
 from ..run.prepare import Prepared, prepare
 from ..sync import Helpers, Summed, Uploads
-from ..values import NOT_GIVEN, BadValue
+from ..values import BadValue
 from .board import Board
+from .described import described, document_of
 from .places import ServerPlaces
+from .roster import check_roster, roster
 from .settings import ServerSettings, server_settings
+from .started import Started, has_checkpoint
 from .superlink import SuperLink
 
 if TYPE_CHECKING:
     from ..engines.flower.exchange import Exchange
     from ..engines.flower.link import Link
 
-RUN_BYTES = 16
 WAITING = 0.5  # seconds between two looks for clients
 
 
-def serve(folder: Path, watch: Watch = lambda event: None) -> RunRecord:
-    """The whole run, from wherever it is; its record. A run that is finished has its record at once."""
+def serve(folder: Path, watch: Watch = lambda event: None, rehearsal: bool = False) -> RunRecord:
+    """The whole run, from wherever it is; its record. A run that is finished has its record at once.
+
+    rehearsal: all parties are on this machine, and the record says so.
+    """
     settings = server_settings(folder)
     places = ServerPlaces(settings.folder)
     with claimed(places.run, new=False) as run:
         if (run / RECORD).is_file():
             return RunRecord.read(run / RECORD)
-        return _served(settings, places, watch)
+        return _served(settings, places, watch, rehearsal)
 
 
-def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> RunRecord:
-    from ..engines.flower.exchange import Exchange, Patience, Through
+@dataclass(frozen=True)
+class _Begun:
+    """A run that is prepared, and where it lies."""
+
+    settings: ServerSettings
+    places: ServerPlaces
+    prepared: Prepared
+    started: Started
+    rehearsal: bool
+
+
+def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
+    from ..engines.flower.exchange import Exchange, Patience
+    from ..engines.flower.through import Through
 
     config = _config(places)
     description = described(config, Preprocessing.read(places.preprocessing))
     prepared = prepare(config, description, watch=watch)
-    started = Started.again(places.begun)
-    document = document_of(prepared, description, started.run)
+    check_roster(settings, places, tuple(description.sizes), watch)
+    begun = _Begun(settings, places, prepared, Started.again(places), rehearsal)
+    document = document_of(prepared, description, begun.started.run)
     waiting = settings.waiting
     patience = Patience(waiting.round, waiting.question, waiting.offline)
     with ExitStack() as ending:
@@ -82,33 +92,35 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch) -> Run
         exchange = ending.enter_context(Exchange(_link(settings, places)))
         ending.enter_context(_stopped_by_signals(exchange.stop))
         board.there = exchange
-        _wait_for_clients(exchange, document.names, waiting.begin, watch)
+        seconds = waiting.offline if has_checkpoint(places) else waiting.begin
+        _wait_for_clients(exchange, document.names, seconds, watch)
         connections = {name: Through(exchange, name, patience) for name in document.names}
         owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
-        return _trained(prepared, places, settings, started, owners, watch)
+        return _trained(begun, owners, watch)
 
 
-def _trained(
-    prepared: Prepared, places: ServerPlaces, settings: ServerSettings, started: Started, owners: Owners, watch: Watch
-) -> RunRecord:
-    begun = time.perf_counter()
-    begin(places.run, prepared.config, Preprocessing.read(places.preprocessing))
-    if not (places.run / "checkpoint" / MANIFEST).is_file():
+def _trained(begun: _Begun, owners: Owners, watch: Watch) -> RunRecord:
+    since = time.perf_counter()
+    prepared = begun.prepared
+    folder = begun.places.run
+    begin(folder, prepared.config, Preprocessing.read(begun.places.preprocessing))
+    if not has_checkpoint(begun.places):
         owners.enrol()  # before the first checkpoint, which keeps the session of masks
-    choice = settings.participation
+    choice = begun.settings.participation
     engine = Chosen(owners, choice.share, prepared.config.seed) if choice.chosen_by == "server" else owners
-    run = rounds_of(prepared, places.run, watch, engine=engine)
+    run = rounds_of(prepared, folder, watch, engine=engine)
     said = deployment_of(
-        logged_lines(places.run),
+        logged_lines(folder),
         engine.names,
         carrier=carrier(),
         participation=choice.chosen_by,
         share=choice.share,
-        resumed=started.times - 1,
+        resumed=begun.started.resumed,
+        rehearsal=begun.rehearsal,
     )
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - since
     timings = {"train": took, "all": took}
-    return finish(prepared, run, places.run, watch, timings, measured=run.measure(), deployment=said).record
+    return finish(prepared, run, folder, watch, timings, measured=run.measure(), deployment=said).record
 
 
 def carrier() -> str:
@@ -132,50 +144,6 @@ class Noting(Owners):
         return uploads
 
 
-def described(config: Config, rules: Preprocessing) -> Description:
-    """What is public about the clients of a run: sizes of the config, shape and task of the rules."""
-    missing = [name for name, own in config.clients.items() if own.records is None]
-    if missing or not config.clients:
-        field = f"clients.{missing[0]}.records" if missing else "[clients]"
-        raise BadValue(field, NOT_GIVEN, "must be set: the server holds no records to count", "give each client's number")
-    sizes = {name: own.records for name, own in config.clients.items() if own.records is not None}
-    unit: Unit = "person" if config.data.person else RECORD_UNIT
-    return Description(sizes, rules.shape, rules.label.task, config.data.person_clients, unit=unit)
-
-
-def document_of(prepared: Prepared, description: Description, run: str) -> RunDocument:
-    """The public document of the run, which owners are given."""
-    return documents.of(
-        prepared.config,
-        description,
-        prepared.jobs,
-        prepared.rule,
-        run=run,
-        arithmetic=prepared.net.arithmetic,
-        metrics=[metric.name for metric in prepared.metrics],
-        sums=prepared.sums,
-    )
-
-
-@dataclass(frozen=True)
-class Started:
-    """The name of a run, which all questions carry, and how often its server was started."""
-
-    run: str  # 32 hexadecimal digits
-    times: int
-
-    @staticmethod
-    def again(path: Path) -> Started:
-        """One more start, written down before anything is asked."""
-        if path.is_file():
-            found = json.loads(path.read_bytes())
-            started = Started(found["run"], found["times"] + 1)
-        else:
-            started = Started(os.urandom(RUN_BYTES).hex(), 1)
-        write_file(path, json.dumps(vars(started)).encode())
-        return started
-
-
 def _config(places: ServerPlaces) -> Config:
     """The config of the run. Every round is saved, so that a server that is started again asks what it asked before."""
     return load_config(places.config).changed(compare=[], **{"performance.checkpoint_seconds": 0.0})
@@ -194,11 +162,6 @@ def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
     )
 
 
-def roster(folder: Path) -> dict[str, bytes]:
-    """The clients' names, and the public keys of their SuperNodes, as they are now."""
-    return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
-
-
 def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, watch: Watch) -> None:
     """Wait until all are there, or the time is over: whoever comes later joins later."""
     end = time.monotonic() + seconds
@@ -213,6 +176,7 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, 
     missing = [name for name in names if name not in there]
     if not there:
         raise BadValue("waiting.begin", seconds, "seconds are over, and no client has come", "start the clients first")
+    exchange.give_up(missing)
     watch(Note(f"begun without {', '.join(missing)}", warning=True))
 
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from ..owner.permissions import check_private
+from ..values import BadValue
 from .places import SitePlaces
-from .processes import FLOWER, Process, free_port, program
+from .processes import FLOWER, Process, free_port, listens, program
 from .settings import SiteSettings, placed, site_settings
 
+KNOCK = 1.0  # seconds between two looks whether the server listens
+KNOCKING = 30.0  # seconds until a SuperNode is started all the same: it may know a way through a proxy
 AGAIN = 5.0  # seconds until a SuperNode that ended is started again: for a minute the SuperLink may refuse it
 
 log = logging.getLogger(__name__)
@@ -29,6 +34,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
 
     settings = site_settings(folder)
     places = SitePlaces(settings.folder)
+    _check_files(settings, places)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
     door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None)
@@ -49,13 +55,37 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
     )
     carrier.start()
     ready(settings)
-    _keep_running(lambda: Process(_command(settings, places, port), places.flower / "supernode.log", _home(places)), over)
+    _keep_running(
+        lambda: Process(_command(settings, places, port), places.flower / "supernode.log", _home(places)),
+        settings.server,
+        over,
+    )
     return ended_by[0]
 
 
-def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
+def _check_files(settings: SiteSettings, places: SitePlaces) -> None:
+    """Refuse a folder that lacks a file, or whose secrets others may read."""
+    secrets = [places.secret] if settings.insecure else [places.secret, places.key]
+    for path in secrets if settings.insecure else [*secrets, places.authority]:
+        if not path.is_file():
+            raise BadValue("site", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
+    for path in secrets:
+        check_private(path.name, path)
+
+
+def _wait_for_server(place: str, over: threading.Event) -> None:
+    """Wait a while until the server listens. A SuperNode that finds nobody waits longer after each try."""
+    end = time.monotonic() + KNOCKING
+    while time.monotonic() < end and not over.is_set() and not listens(place):
+        over.wait(KNOCK)
+
+
+def _keep_running(start: Callable[[], Process], server: str, over: threading.Event) -> None:
     """Start a SuperNode again whenever it ends."""
-    while not over.is_set():
+    while True:
+        _wait_for_server(server, over)
+        if over.is_set():
+            return
         process = start()
         try:
             while process.runs and not over.wait(1.0):
@@ -63,7 +93,7 @@ def _keep_running(start: Callable[[], Process], over: threading.Event) -> None:
         finally:
             process.end()
         if not over.is_set():
-            log.warning("the SuperNode ended with status %s and is started again", process.status)
+            log.warning("the SuperNode ended with status %s and is started again: see %s", process.status, process.log)
             over.wait(AGAIN)
 
 

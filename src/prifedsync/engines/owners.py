@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -49,6 +49,16 @@ class Asked(Protocol):
     """One owner, wherever it is. It may raise anything: the client is lost then."""
 
     def ask(self, question: Question) -> Answered: ...
+
+
+@runtime_checkable
+class Seen(Protocol):
+    """A connection that sees whether its owner's machine is there. One that is away is not asked: in a masked round it
+    would be in the list of the sum, and its message would be missing there."""
+
+    @property
+    def away(self) -> str:
+        """Why nobody is there; empty where somebody may be."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +143,7 @@ class Owners:
         self._session = b""
         self._introductions: tuple[Introduction, ...] = ()
         self._is_enrolled = False
+        self._away: dict[str, str] = {}  # in this round
         self._scores: dict[str, dict[str, float | None]] = {}
 
     @property
@@ -153,7 +164,7 @@ class Owners:
         Each is tried once, so that those who are there wait no longer than a connection does. In a masked run all must
         meet in one session: the others go over to a new one only where somebody new is in it.
         """
-        missed = [name for name in self._willing(asked) if self._owners[name].missed]
+        missed = [name for name in self._willing(asked) if self._owners[name].missed and name not in self._away]
         if not missed:
             return
         session = self._new_session()
@@ -204,6 +215,7 @@ class Owners:
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody who is asked answers, all of them side by side."""
+        self._away = self._away_now()
         if self._is_enrolled:
             self._enrol_missed(helpers.names)
         else:
@@ -230,7 +242,13 @@ class Owners:
             return Refused("is not a client of this engine")
         if owner.refused:
             return Refused(owner.refused)
-        return Lost(owner.missed) if owner.missed else Absent()
+        missing = owner.missed or self._away.get(name)
+        return Lost(missing) if missing else Absent()
+
+    def _away_now(self) -> dict[str, str]:
+        """Who is not there at the beginning of a round, and why: found once, so that all of the round agrees."""
+        seen = {name: each.away for name, each in self._connections.items() if isinstance(each, Seen)}
+        return {name: why for name, why in seen.items() if why}
 
     def _bodies(self, rows: Tensor) -> list[bytes]:
         """What each is sent; once where it is the same for all."""

@@ -33,7 +33,7 @@ def answers_in_line(answers: Answers, names: Sequence[str]) -> dict[str, Any]:
 
 def deployment_of(
     lines: Iterable[Line], names: Sequence[str], *, carrier: str, participation: Literal["clients", "server"],
-    share: float = 1.0, resumed: int = 0,
+    share: float = 1.0, resumed: int = 0, rehearsal: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """What a record says of a run between machines.
 
@@ -41,6 +41,7 @@ def deployment_of(
     carrier  what carried questions and answers, with its version
     share    of the clients that is asked in a round
     resumed  how often the run went on after its server had ended
+    rehearsal  all parties were on one machine, to try the run out
     """
     lines = list(lines)
     events = [event for line in lines for event in _events(line)]
@@ -49,6 +50,7 @@ def deployment_of(
         "participation": participation,
         "share": share,
         "resumed": resumed,
+        "rehearsal": rehearsal,
         "answers": _counts(lines, names),
         "events": events[:MOST_EVENTS],
         "events_left_out": max(0, len(events) - MOST_EVENTS),

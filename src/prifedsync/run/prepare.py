@@ -187,12 +187,13 @@ class Prepared:
         return self.config.performance.memory_gib * 2**30 / sum(map(bool, stores))
 
     def _fixed_fields(self) -> dict[str, Any]:
-        """The fields of the config that may not change while a run lasts: all but those of speed and display, and the
-        place of the data, since the records themselves are compared. Device and dtype are those that were chosen, and
-        functions in files are where they are, whatever folder the run is resumed from."""
+        """The fields of the config that may not change while a run lasts: all but those of speed and display, the owner's
+        words, and the place of the data, since the records themselves are compared. Device and dtype are those that were
+        chosen, and functions in files are where they are, whatever folder the run is resumed from."""
         fields = dotted(self.config.located(Path.cwd()))
         for name in ("data.path", *(f"performance.{name}" for name in SPEED)):
             fields.pop(name, None)
+        fields = {name: value for name, value in fields.items() if not name.startswith("report.")}
         return fields | {"performance.device": self.net.device.type, "performance.dtype": self.net.arithmetic}
 
     def score(self, found: Iterable[Values | None]) -> list[Score]:

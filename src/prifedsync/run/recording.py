@@ -33,6 +33,7 @@ from ..record import (
     NO_GUARANTEE,
     NOTHING_LEAVES,
     OVERLAP,
+    REHEARSAL,
     REPLIES_LEAK,
     SCORES_LEAK,
     SERVER_CHOSE,
@@ -284,6 +285,8 @@ def _warnings(
         found.append(REPLIES_LEAK if deployment else TIMINGS_LEAK)
     if config.privacy.masks and prepared.plans and not deployment:
         found.append(MASKS_SIMULATED)
+    if deployment and deployment["rehearsal"]:
+        found.append(REHEARSAL)
     if deployment and deployment["participation"] == "server" and prepared.plans:
         found.append(SERVER_CHOSE)
     if (

@@ -49,7 +49,10 @@ def print_deployment(console: Console, deployment: Page) -> None:
 
 
 def _how(deployment: Page) -> Iterator[str]:
-    yield f"The run was between machines, carried by {one_line(deployment['carrier'])}."
+    if deployment["rehearsal"]:
+        yield f"The run was rehearsed on one machine, carried by {one_line(deployment['carrier'])}."
+    else:
+        yield f"The run was between machines, carried by {one_line(deployment['carrier'])}."
     if deployment["participation"] == "server":
         yield f"The server asked {100 * deployment['share']:g} % of the clients in each round."
     else:

@@ -16,7 +16,7 @@ def join(
     folder: Annotated[Path, typer.Argument(metavar="SITE", help="The folder site of a client.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
-    """Carry questions from the server to the owner, until a signal ends it."""
+    """Carry questions from the server to the owner."""
     from ...deploy.site import join
 
     def ready(settings: SiteSettings) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..options import Json
+from ..reporting import leave_report
 
 
 def local(
@@ -33,6 +34,7 @@ def local(
     except KeyboardInterrupt:
         print("prifedsync: interrupted; everything that was started has ended", file=sys.stderr)
         raise typer.Exit(130) from None
+    leave_report(folder)
     if as_json:
         print(json.dumps(record.as_json() | {"folder": str(folder)}, allow_nan=False))
     elif quiet:

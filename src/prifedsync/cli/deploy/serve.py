@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..options import Json
+from ..reporting import leave_report
 
 
 def serve(
@@ -29,6 +30,7 @@ def serve(
     except KeyboardInterrupt:
         print(f"prifedsync: interrupted; go on with prifedsync deploy serve {folder}", file=sys.stderr)
         raise typer.Exit(130) from None
+    leave_report(run)
     if as_json:
         print(json.dumps(record.as_json() | {"folder": str(run)}, allow_nan=False))
     elif quiet:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from flwr.app import Message
 from flwr.common.constant import SubStatus
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
@@ -23,6 +26,11 @@ from flwr.proto.runtime_pb2 import (
 from flwr.proto.task_pb2 import Task as TaskProto
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -35,6 +43,8 @@ COMPONENT = "prifedsync"
 SECONDS_BETWEEN_HEARTBEATS = 10.0
 SECONDS = 300.0  # of one call
 SECONDS_TO_CONNECT = 10.0
+FIRST_LOOK = 0.1  # seconds until a piece is looked for again that is not there yet
+LAST_LOOK = 2.0
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 ALL_TASKS = tuple(TaskType)  # also those that are refused: a task that nobody takes would block its node
 
@@ -110,7 +120,8 @@ class Task:
 
         def beat() -> None:
             while not over.wait(SECONDS_BETWEEN_HEARTBEATS):
-                self.beat()
+                with suppress(Exception):  # of Flower; without the next ones the task would be taken from us
+                    self.beat()
 
         thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
         thread.start()
@@ -142,3 +153,19 @@ class Tasks:
 
     def close(self) -> None:
         self._client.close()
+
+
+def whole_message(task: Task, node: Node, tree: ObjectTree, seconds: float) -> Message:
+    """A message with all its pieces, which may take so many seconds to come."""
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(task.client.PullObject, node, task.run),
+        make_confirm_message_received_fn_protobuf(task.client.ConfirmMessageReceived, node, task.run),
+        return_type=Message,
+        max_time=seconds,
+        max_tries_per_object=None,
+        initial_backoff=FIRST_LOOK,
+        backoff_cap=LAST_LOOK,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own executor does: it does not travel
+    return message

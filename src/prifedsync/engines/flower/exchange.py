@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 from flwr.app import Message
 
 from ...asking.connection import NoAnswer
-from ...asking.frames import PREFIX, BadFrame, question_frame, read_answer, read_prefix
-from ...asking.questions import Answered, Declined, Question
+from ...asking.questions import Declined
 from ...asking.refusals import Refusal
 from . import letters
 from .calls import Failed
@@ -32,9 +31,13 @@ SLOWEST = 1e6  # bytes a second at which a question and its answer travel at lea
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
 MOST_LOST = 30  # times that a question is sent again because the SuperLink was not there
 SECONDS_FOR_A_NAME = 60.0
+LONGER = (
+    60.0  # seconds that Flower keeps a question longer than it is waited for: one that expired looks like a client's fault
+)
 MOST_SAID = 200  # characters of an error
 BUSY = Declined(Refusal.BUSY)
 NOT_THERE = "its SuperNode is not there"
+NOT_SENT = "the question could not be sent"
 LINK_LOST = "the SuperLink was not there"
 
 log = logging.getLogger(__name__)
@@ -49,14 +52,51 @@ class Patience:
     offline: float  # seconds, of a client that is not there or whose site cannot reach its owner
 
 
-@dataclass
+class _Asked:
+    """A question, and what came back. An answer to any of its tries will do: it was the same question."""
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self.answer: bytes | None = None
+        self.wrong = ""  # why the last try has no answer
+        self.last: _Try | None = None
+
+    def begin(self, one: _Try) -> None:
+        """Wait for this try now."""
+        self.last = one
+        self.wrong = ""
+        self.came.clear()
+        if self.answer is not None:  # it came just now
+            self.came.set()
+
+
+@dataclass(frozen=True)
 class _Try:
     """A question that was sent once."""
 
+    asked: _Asked
     node: int
-    came: threading.Event = field(default_factory=threading.Event)
-    answer: bytes | None = None
-    wrong: str = ""  # why there is no answer
+    link: int  # how often the run had been submitted
+
+    def answered(self, frame: bytes) -> None:
+        if self.asked.answer is None:
+            self.asked.answer = frame
+        self.asked.came.set()
+
+    def failed(self, wrong: str) -> None:
+        """Nobody will answer it. Of an earlier try that says nothing about the last one."""
+        if self.asked.last is self:
+            self.asked.wrong = self.asked.wrong or wrong
+            self.asked.came.set()
+
+
+@dataclass(frozen=True)
+class _Who:
+    """A question for a client's name."""
+
+    node: int
+    link: int  # how often the run had been submitted
+    until: float  # when it is given up
 
 
 @dataclass
@@ -80,7 +120,7 @@ class Exchange:
         self._beaten = clock()
         self._there: dict[str, int] = {}  # clients whose SuperNodes are there
         self._names: dict[int, str] = {}  # clients by their SuperNodes, where there are no keys to know them by
-        self._who: dict[str, int] = {}  # questions for names
+        self._who: dict[str, _Who] = {}  # questions for names
         self._gone: set[str] = set()  # clients that were waited for in vain
         self.waited_for: dict[str, UnderWay] = {}
         self._threads = [
@@ -90,7 +130,8 @@ class Exchange:
 
     def __enter__(self) -> Exchange:
         self._link.renew(0)
-        self._notice()
+        with suppress(Failed):  # the threads see to that
+            self._notice()
         for thread in self._threads:
             thread.start()
         return self
@@ -99,14 +140,22 @@ class Exchange:
         """Nobody waits for an answer any more."""
         self._over.set()
         self._some.set()
+        self._link.stop()
         for one in list(self._tries.values()):
-            one.came.set()
+            one.asked.came.set()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
         self._link.close(done=kind is None)
         for thread in self._threads:
             thread.join(timeout=PAUSE)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless the run is over."""
+        self._over.wait(seconds)
+
+    def time(self) -> float:
+        return self._clock()
 
     @property
     def online(self) -> set[str]:
@@ -118,17 +167,29 @@ class Exchange:
         """The clients that have a key here."""
         return set(self._link.roster)
 
+    def away(self, name: str) -> str:
+        """Why a client is not asked: it was waited for in vain, and is still not there."""
+        return NOT_THERE if name in self._gone and name not in self._there else ""
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """These were waited for in vain: they are not waited for again until they come."""
+        self._gone.update(names)
+
     # ------------------------------------------------------------------ one question
 
     def ask(self, name: str, frame: bytes, patience: Patience) -> bytes:
         """The frame with which a client answers, or `NoAnswer`."""
         now = self.waited_for[name] = UnderWay(time.time())
+        asked = _Asked()
         try:
-            return self._asked(name, frame, patience, now)
+            return self._answered(asked, name, frame, patience, now)
         finally:
-            del self.waited_for[name]
+            self.waited_for.pop(name, None)
+            for sent, one in list(self._tries.items()):
+                if one.asked is asked:
+                    self._tries.pop(sent, None)
 
-    def _asked(self, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
+    def _answered(self, asked: _Asked, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
         end = self._clock() + patience.whole
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
@@ -144,15 +205,15 @@ class Exchange:
                 unheard += self._clock() - begun
             else:
                 now.tries += 1
-                one = self._sent(node, frame, min(wait, left))
-                if one.answer is not None:
+                self._send(asked, node, frame, min(wait, left))
+                if asked.answer is not None:
                     self._gone.discard(name)
-                    return one.answer
-                now.wrong = one.wrong
-                if one.wrong == LINK_LOST:  # no fault of the client's
+                    return asked.answer
+                now.wrong = asked.wrong
+                if asked.wrong == LINK_LOST:  # no fault of the client's
                     lost += 1
                     self._over.wait(PAUSE)
-                elif one.wrong:
+                elif asked.wrong:
                     self._over.wait(PAUSE)
                     unheard += self._clock() - begun
                 else:  # it may still be worked on
@@ -164,23 +225,25 @@ class Exchange:
                 break
         raise NoAnswer(now.wrong or "it did not answer in time")
 
-    def _sent(self, node: int, frame: bytes, seconds: float) -> _Try:
-        """One try, with what came of it within so many seconds."""
-        one = _Try(node)
-        seen = self._link.submitted
+    def _send(self, asked: _Asked, node: int, frame: bytes, seconds: float) -> None:
+        """One try, which is waited for so many seconds."""
+        one = _Try(asked, node, self._link.submitted)
+        asked.begin(one)
         try:
-            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds))
+            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds + LONGER))
         except Failed:
-            self._renew(seen)
-            one.wrong = LINK_LOST
-            return one
+            self._renew(one.link)
+            one.failed(LINK_LOST)
+            return
+        except Exception:  # of Flower: also where somebody else has just noticed that the link is gone
+            log.exception("a question could not be sent")
+            one.failed(NOT_SENT)
+            return
         self._tries[sent] = one
-        if self._link.submitted != seen:  # it was sent over a link that is gone
-            one.came.set()
+        if self._over.is_set() or self._link.submitted != one.link:  # nobody will see it again
+            one.failed(LINK_LOST)
         self._some.set()
-        one.came.wait(seconds)
-        self._tries.pop(sent, None)
-        return one
+        asked.came.wait(seconds)
 
     def _check_open(self) -> None:
         if self._over.is_set():
@@ -193,49 +256,60 @@ class Exchange:
         while not self._over.is_set():
             seen = self._link.submitted
             try:
-                work()
-            except Failed:
-                self._renew(seen)
+                self._once(work, seen)
             except Exception:  # of Flower, about one message: the others must go on
-                log.exception("answers could not be looked for")
+                if not self._over.is_set():
+                    log.exception("answers could not be looked for")
                 self._over.wait(PAUSE)
 
+    def _once(self, work: Callable[[], None], seen: int) -> None:
+        try:
+            work()
+        except Failed:
+            self._renew(seen)
+            self._over.wait(PAUSE)  # a SuperLink that takes runs and nothing else is not flooded with them
+
     def _look_for_answers(self) -> None:
-        wanted = (*self._tries, *self._who)
+        link = self._link.submitted
+        wanted = [*_of(self._tries, link), *_of(self._who, link)]
         if not wanted:
             self._some.wait(LOOK)
             self._some.clear()
             return
         for message in self._link.pull(wanted):
-            self._came(message)
+            try:
+                self._came(message)
+            except Exception:  # about this one: the others have come too, and do not come twice
+                log.exception("an answer could not be read")
         self._over.wait(POLL)
 
     def _came(self, message: Message) -> None:
         """Give an answer to whoever waits for it."""
         to = message.metadata.reply_to_message_id
-        if to in self._who:
-            self._called(self._who.pop(to), message)
-        one = self._tries.get(to)
+        who = self._who.pop(to, None)
+        if who is not None:
+            self._called(who.node, message)
+        one = self._tries.pop(to, None)
         if one is None:
             return
         if message.has_error():
-            one.wrong = _said(message)
+            one.failed(_said(message))
         elif message.metadata.src_node_id != one.node:
-            one.wrong = "another SuperNode answered in its place"
+            one.failed("another SuperNode answered in its place")
         else:
             try:
-                one.answer = letters.frame_of(message)
+                one.answered(letters.frame_of(message))
             except letters.BadLetter as error:
-                one.wrong = str(error)
-        one.came.set()
+                one.failed(str(error))
 
     def _look_who_is_there(self) -> None:
         """And show the SuperLink that the run goes on."""
         self._notice()
         if self._clock() - self._beaten >= BEAT:
             self._beaten = self._clock()
+            seen = self._link.submitted  # before the sign: it may be renewed meanwhile
             if not self._link.beat():
-                self._renew(self._link.submitted)
+                self._renew(seen)
         self._over.wait(LOOK)
 
     def _notice(self) -> None:
@@ -243,58 +317,60 @@ class Exchange:
         if self._link.keys:
             self._there = nodes
             return
-        for node in nodes.values():
-            if node not in self._names and node not in self._who.values():
-                self._who[self._link.push(Message(letters.asks_who(), node, letters.WHO, ttl=SECONDS_FOR_A_NAME))] = node
+        here = set(nodes.values())
+        self._ask_names(here)
+        self._there = {name: node for node, name in list(self._names.items()) if node in here}
+
+    def _ask_names(self, nodes: Iterable[int]) -> None:
+        """Ask the nodes that have not told their names. One that does not answer, or says nonsense, is asked again."""
+        now = self._clock()
+        self._forget(lambda who: who.until <= now)
+        asked = {who.node for who in list(self._who.values())}
+        for node in nodes:
+            if node not in self._names and node not in asked:
+                self._ask_name(node, now + SECONDS_FOR_A_NAME)
         self._some.set()
-        self._there = {self._names[node]: node for node in nodes.values() if node in self._names}
+
+    def _ask_name(self, node: int, until: float) -> None:
+        seen = self._link.submitted
+        try:
+            sent = self._link.push(Message(letters.asks_who(), node, letters.WHO, ttl=SECONDS_FOR_A_NAME))
+        except Failed:
+            raise
+        except Exception:  # about this one: the others have names
+            log.exception("a SuperNode could not be asked for its name")
+            return
+        self._who[sent] = _Who(node, seen, until)
 
     def _called(self, node: int, message: Message) -> None:
-        """Note a client's name. Where a site does not tell it, it is asked again."""
+        """Note a client's name. Where two SuperNodes tell one name, the last one is the client's: it was restarted."""
+        if message.metadata.src_node_id != node:
+            return
         with suppress(letters.BadLetter):
             self._names[node] = letters.name_of(message)
+
+    def _forget(self, which: Callable[[_Who], bool]) -> None:
+        """Wait no longer for answers to these questions for names."""
+        for sent, who in list(self._who.items()):
+            if which(who):
+                self._who.pop(sent, None)
 
     def _renew(self, seen: int) -> None:
         """Submit the run again. What was sent before is lost, and whoever waits for an answer sends its question again."""
         with suppress(Closed):
-            self._link.renew(seen)
-            self._there = {}
-        self._who.clear()
+            if self._link.renew(seen):
+                self._there = {}
+        self._forget(lambda who: who.link <= seen)
         for one in list(self._tries.values()):
-            one.wrong = LINK_LOST
-            one.came.set()
+            if one.link <= seen:  # others may be on their way over the new link
+                one.failed(LINK_LOST)
+
+
+def _of(sent: Mapping[str, _Try | _Who], link: int) -> list[str]:
+    """What was sent since the run was submitted: of other runs a SuperLink refuses to speak."""
+    return [each for each, one in list(sent.items()) if one.link == link]
 
 
 def _said(message: Message) -> str:
     """What an error says; at most a line of it, since anybody may have written it."""
     return f"error {message.error.code}: {(message.error.reason or '')[:MOST_SAID]!r}"
-
-
-class Through:
-    """One client's owner, over an exchange (`engines.owners.Asked`)."""
-
-    def __init__(self, exchange: Exchange, name: str, patience: Patience) -> None:
-        self._exchange = exchange
-        self._name = name
-        self._patience = patience
-
-    def ask(self, question: Question) -> Answered:
-        """The owner's answer, or `NoAnswer`. An owner that is busy is asked again."""
-        frame = question_frame(question)
-        until = time.monotonic() + self._patience.whole
-        while True:
-            answered = _read(self._exchange.ask(self._name, frame, self._patience))
-            if answered != BUSY or time.monotonic() >= until:
-                return answered
-            time.sleep(PAUSE)
-
-
-def _read(frame: bytes) -> Answered:
-    try:
-        lengths = read_prefix(frame[: PREFIX.size])
-        end = PREFIX.size + lengths.header
-        if len(frame) != end + lengths.body:
-            raise BadFrame("the frame has another length than it says")
-        return read_answer(frame[PREFIX.size : end], frame[end:])
-    except BadFrame as error:
-        raise NoAnswer(str(error)) from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import httpx
@@ -24,13 +25,17 @@ from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
-from .calls import COMPONENT, Address, Failed, Task, Tasks
+from ...values import BadValue
+from .calls import Address, Failed, Task, Tasks
+from .grid import Grid
 
 UNREGISTERED = "unregistered"
+MOST_SAID = 200  # characters of what the SuperLink says
+SECONDS_TO_BEGIN = 60.0
 PAUSE = 0.2  # seconds between two looks for our task
 FOREIGN = "this server runs no code of others"
 BUNDLE = {
@@ -61,6 +66,10 @@ clientapp = "nothing:app"
 log = logging.getLogger(__name__)
 
 
+class NotTaken(Exception):
+    """A message that the SuperLink declines, which is there and knows the run."""
+
+
 class Closed(Exception):
     """The link was closed while something waited for it."""
 
@@ -78,9 +87,9 @@ class Link:
         self._secret = secret
         self._roster = roster
         self.keys = keys
-        self._enlisted: Mapping[str, bytes] = {}  # the roster as it was registered
+        self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
         self._task: Task | None = None
-        self._grid: HttpGrid | None = None
+        self._grid: Grid | None = None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._closed = threading.Event()
@@ -88,12 +97,16 @@ class Link:
 
     # ------------------------------------------------------------------ a run at the SuperLink
 
-    def renew(self, seen: int) -> None:
-        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink."""
+    def renew(self, seen: int) -> bool:
+        """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink.
+
+        Whether this call did it. One that never took the run is not waited for without end: its certificate may be wrong.
+        """
         with self._lock:
             if self.submitted != seen:
-                return
+                return False
             self._drop()
+            end = time.monotonic() + SECONDS_TO_BEGIN
             while True:
                 self._check_open()
                 try:
@@ -102,15 +115,18 @@ class Link:
                     break
                 except Failed as error:
                     log.info("the SuperLink is not there yet: %s", error)
+                    if not self.submitted and time.monotonic() > end:
+                        raise _unusable(self._address, error) from None
                     self._closed.wait(PAUSE)
             self.submitted += 1
+            return True
 
     def enlist(self) -> None:
         """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
         if not self.keys:
             return
-        roster = self._roster()
-        wanted = {_der(key): name for name, key in roster.items()}
+        roster = self._keys_now()
+        wanted = {key: name for name, key in roster.items()}
         control = self._address.control()
         try:
             for node in control.ListNodes(ListNodesRequest()).nodes_info:
@@ -122,10 +138,21 @@ class Link:
                     control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
                     log.warning("a SuperNode that is not in the roster was unregistered: %s", node.name or node.node_id)
             for key, name in wanted.items():
-                control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+                _register(control, key, name)
             self._enlisted = roster
         finally:
             control.close()
+
+    def _keys_now(self) -> dict[str, bytes]:
+        """The public keys of the roster. One that cannot be read is being written: the last good one stays until it is."""
+        found = {}
+        for name, line in self._roster().items():
+            try:
+                found[name] = _der(line)
+            except ValueError:
+                if name in self._enlisted:
+                    found[name] = self._enlisted[name]
+        return found
 
     def _submit(self) -> None:
         bundle, _ = build_fab_from_files(BUNDLE)
@@ -158,7 +185,7 @@ class Link:
         TaskIdentity.task_id = task.id
         TaskIdentity.node_id = given.context.node_id
         self._task = task
-        self._grid = _Grid(task)
+        self._grid = Grid(task)
         self._grid.set_run(run_from_proto(given.run))
 
     def beat(self) -> bool:
@@ -175,12 +202,12 @@ class Link:
 
     def online(self) -> dict[str, int]:
         """The SuperNodes that are there, by client; without keys, by their own number. A new key is registered first."""
-        if self.keys and self._roster() != self._enlisted:
+        if self.keys and self._keys_now() != self._enlisted:
             self.enlist()
         nodes = self._there().get_nodes()
         if not self.keys:
             return {str(node.node_id): node.node_id for node in nodes}
-        names = {_der(key): name for name, key in self._roster().items()}
+        names = {key: name for name, key in self._enlisted.items()}
         known = ((names.get(_der(node.public_key)), node.node_id) for node in nodes)
         return {name: node for name, node in known if name is not None}
 
@@ -192,14 +219,14 @@ class Link:
         with self._pushing:
             (sent,) = self._there().push_messages([message])
         if not sent:
-            raise httpx.RequestError("the SuperLink did not take the message")
+            raise NotTaken("the SuperLink did not take the message")
         return str(sent)
 
-    def pull(self, sent: Sequence[str]) -> Iterable[Message]:
-        """The answers that have come to these messages."""
-        return self._there().pull_messages(list(sent))
+    def pull(self, sent: Sequence[str]) -> Iterator[Message]:
+        """The answers that have come to these messages, each once."""
+        return self._there().arrived(sent)
 
-    def _there(self) -> HttpGrid:
+    def _there(self) -> Grid:
         grid = self._grid
         if grid is None:
             raise httpx.ConnectError("there is no run at the SuperLink")
@@ -207,9 +234,13 @@ class Link:
 
     # ------------------------------------------------------------------ the end
 
+    def stop(self) -> None:
+        """Nobody waits for the SuperLink any more."""
+        self._closed.set()
+
     def close(self, done: bool) -> None:
         """The run is over at the SuperLink too."""
-        self._closed.set()
+        self.stop()
         task = self._task
         if task is not None:
             with suppress(Failed):  # it may be gone, and has nothing that is needed
@@ -218,8 +249,11 @@ class Link:
 
     def _drop(self) -> None:
         task = self._task
+        grid = self._grid
         self._task = None
         self._grid = None
+        if grid is not None:
+            grid.stop()
         if task is not None:
             task.close()
 
@@ -228,12 +262,18 @@ class Link:
             raise Closed
 
 
-class _Grid(HttpGrid):
-    """Flower's side of messages, with calls that fail instead of ending the process."""
+def _unusable(address: Address, error: Exception) -> BadValue:
+    remedy = "look into its log; `prifedsync deploy certificate` makes a certificate for other names"
+    return BadValue("superlink", address.place, f"does not take the run: {error}", remedy)
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(token=COMPONENT)
-        self._client = task.client
+
+def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
+    """Register one key. One that was unregistered before is not taken again: the others must not wait for that."""
+    try:
+        control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+    except httpx.HTTPStatusError as error:
+        said = error.response.text[:MOST_SAID]
+        log.warning("the SuperLink does not take the key of client %s, which needs a new one: %s", name, said)
 
 
 def _der(key: bytes) -> bytes:

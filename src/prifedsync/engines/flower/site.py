@@ -21,19 +21,16 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import push_objects
 
 from ...asking.transfer import Deadline, Gone, receive_raw, send
 from . import letters
-from .calls import Address, Failed, Task, Tasks
+from .calls import Address, Failed, Task, Tasks, whole_message
 
 FOREIGN = "this site runs no code of others"
 UNREACHABLE = "the owner's daemon cannot be reached"
+SECONDS_TO_FETCH = 600.0  # a question whose pieces are still being sent
 SECONDS_TO_SEND = 30.0
 MOST_BODY = 2**34
 POLL = 0.1  # seconds between two looks for a task
@@ -93,14 +90,7 @@ def _received(task: Task, node: Node) -> Message:
     """The message of a task, with all its pieces."""
     found = task.client.PullMessages(PullAppMessagesRequest())
     (tree,) = found.message_object_trees
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        make_pull_object_fn_protobuf(task.client.PullObject, node, task.run),
-        make_confirm_message_received_fn_protobuf(task.client.ConfirmMessageReceived, node, task.run),
-        return_type=Message,
-    )
-    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own executor does: it does not travel
-    return message
+    return whole_message(task, node, tree, SECONDS_TO_FETCH)
 
 
 def _send(task: Task, node: Node, reply: Message) -> None:
@@ -125,17 +115,30 @@ def carry(address: Address, secret: bytes, door: Door, over: threading.Event) ->
     tasks = Tasks(address, secret)
     with closing(tasks):
         while not over.is_set():
-            try:
-                task = tasks.take()
-            except Failed:
-                over.wait(AWAY)
-                continue
+            task = _taken(tasks, over)
             if task is None:
-                over.wait(POLL)
                 continue
             try:
                 answer(task, door)
             except Exception:  # whatever it was, the next question may be a good one; nothing of it leaves
                 log.exception("a question could not be answered")
+                with suppress(Exception):  # a task that nobody ends would block its node
+                    task.end(False, UNREACHABLE)
             finally:
                 task.close()
+
+
+def _taken(tasks: Tasks, over: threading.Event) -> Task | None:
+    """A task, or None after a while."""
+    try:
+        task = tasks.take()
+    except Failed:
+        over.wait(AWAY)
+        return None
+    except Exception:  # of Flower; the thread must live on, or the client is gone for good
+        log.exception("no task can be taken")
+        over.wait(AWAY)
+        return None
+    if task is None:
+        over.wait(POLL)
+    return task

@@ -1,0 +1,40 @@
+"""The roster of a server: its clients, and the public keys of their SuperNodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from ..events import Note, Watch
+from ..owner.permissions import check_private
+from ..values import NOT_GIVEN, BadValue
+from .nodes import check_public_line
+from .places import ServerPlaces
+from .settings import ServerSettings
+
+
+def roster(folder: Path) -> dict[str, bytes]:
+    """The clients' names, and the public keys of their SuperNodes, as they are now."""
+    return {unquote(path.stem): path.read_bytes() for path in sorted(folder.glob("*.pub"))}
+
+
+def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
+    """Refuse keys that cannot be told apart, or that others may use; say who cannot come."""
+    check_private("tasks.secret", places.secret)
+    if settings.insecure:
+        return
+    check_private("tls/server.key", places.key)
+    found = roster(places.nodes)
+    owner_of: dict[bytes, str] = {}
+    for name, key in found.items():
+        field = f"nodes/{quote(name, safe='')}.pub"
+        check_public_line(field, key)
+        if key.split()[1] in owner_of:
+            rule = f"is the key of client {owner_of[key.split()[1]]} too"
+            raise BadValue(field, NOT_GIVEN, rule, "ask each client for its own")
+        owner_of[key.split()[1]] = name
+    for name in set(names) - found.keys():
+        watch(Note(f"client {name} has no key in nodes/ yet, and cannot come without", warning=True))
+    for name in found.keys() - set(names):
+        watch(Note(f"nodes/ has a key of {name}, which is not a client of config.toml", warning=True))

@@ -1,0 +1,149 @@
+"""Several runs beside each other: accuracy against μ, and tables to be copied as Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import __version__
+from ..scores import Interval
+from ..values import BadValue
+from .card import between, score, table
+from .contents import VERSION, Report
+from .guarantee import Stated
+
+HEADS = ("run", "μ ≤", "ε ≤", "δ", "metric", "mean over clients", "worst client", "verdict")
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≤": r"$\leq$", "μ": r"$\mu$", "ε": r"$\varepsilon$",
+        "δ": r"$\delta$", "–": "--", "∞": r"$\infty$",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run: what it cost and how good the model in use is. μ and ε are None where there is no guarantee."""
+
+    folder: str
+    title: str
+    mu: Stated | None
+    epsilon: Stated | None
+    delta: float | None
+    unit: str
+    neighbours: str
+    simulation: bool
+    data: str
+    metric: str
+    model: str
+    mean: float | None
+    interval: Interval | None
+    worst: float | None
+    baselines: dict[str, float | None]
+    decision: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs, from the smallest μ to the largest. `warnings`: why some of them cannot be compared."""
+
+    rows: tuple[Compared, ...]
+    warnings: tuple[str, ...]
+    markdown: str
+    latex: str
+    made_with: str = __version__
+    report_version: int = VERSION
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return dataclasses.asdict(self)
+
+    def text(self) -> str:
+        """The same as the text of a file."""
+        return json.dumps(self.as_json(), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def comparison_of(reports: Sequence[Report]) -> Comparison:
+    """Of finished runs."""
+    unfinished = [report.folder for report in reports if not report.run.finished]
+    if unfinished:
+        raise BadValue("run", unfinished[0], "is not finished", "compare finished runs, or report on it alone")
+    rows = tuple(sorted((_row(report) for report in reports), key=_size))
+    return Comparison(rows, tuple(_warnings(rows)), "\n".join(table(HEADS, map(_cells, rows))), _latex(rows))
+
+
+def _size(row: Compared) -> float:
+    return float("inf") if row.mu is None or row.mu.upper is None else row.mu.upper
+
+
+def _row(report: Report) -> Compared:
+    utility = report.utility
+    guarantee = report.guarantee
+    assert utility is not None
+    first = {each.model: each for each in utility.scores if each.metric == utility.metric}
+    used = first.get(utility.in_use)
+    return Compared(
+        folder=report.folder,
+        title=report.title,
+        mu=guarantee.mu if guarantee else None,
+        epsilon=guarantee.epsilon if guarantee else None,
+        delta=guarantee.delta if guarantee else None,
+        unit=report.run.unit,
+        neighbours=guarantee.neighbours if guarantee else "",
+        simulation=report.run.simulation,
+        data=report.run.data,
+        metric=utility.metric,
+        model=utility.in_use,
+        mean=used.mean if used else None,
+        interval=used.interval if used else None,
+        worst=used.worst if used else None,
+        baselines={name: each.mean for name, each in first.items() if name not in ("personal", "released")},
+        decision=report.verdict.decision,
+    )
+
+
+def _warnings(rows: Sequence[Compared]) -> Iterable[str]:
+    """Numbers that look alike and are not."""
+    private = [row for row in rows if row.mu is not None]
+    if len({row.delta for row in private}) > 1:
+        yield "These runs state ε at different δ: compare μ, or state ε at one δ."
+    if len({row.neighbours for row in private}) > 1:
+        yield "These runs have different adjacency relations: their numbers cannot be compared."
+    if len({row.unit for row in private}) > 1:
+        yield "Some runs protect records and others persons: their numbers cannot be compared."
+    if len({row.metric for row in rows}) > 1:
+        yield "These runs have different metrics."
+    if len({row.data for row in rows}) > 1:
+        yield "These runs are on different data."
+    if any(row.simulation for row in rows):
+        yield "Some runs are simulations: their numbers are of the algorithm, not of their files."
+    if len(rows) > 1 and len({row.data for row in rows}) == 1 and any(not row.simulation for row in rows):
+        yield "Runs on the same records add up: together they leak more than any one of them."
+
+
+def _cells(row: Compared) -> list[str]:
+    ends = f" ({between(row.interval)})" if row.interval else ""
+    return [
+        row.folder,
+        row.mu.text if row.mu else "–",
+        row.epsilon.text if row.epsilon else "–",
+        "–" if row.delta is None else f"{row.delta:g}",
+        row.metric,
+        score(row.mean) + ends,
+        score(row.worst),
+        row.decision,
+    ]
+
+
+def _latex(rows: Sequence[Compared]) -> str:
+    lines = [r"\begin{tabular}{lrrrlrrl}", r"\hline", _line(HEADS), r"\hline"]
+    lines += [_line(_cells(row)) for row in rows]
+    return "\n".join([*lines, r"\hline", r"\end{tabular}"])
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"

@@ -1,0 +1,293 @@
+"""The guarantee in plain sentences: who is protected against whom, in which unit, and what an attacker can still do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from ..accounting import Neighbours
+from ..accounting.statement import ADJACENCY, SIMULATION, percent_up
+from ..fdp import gaussian
+from ..record import RunRecord
+from .plans import ROUNDING, Plans
+from .sources import Sources
+from .wording import loss_up, many, share_up, small
+
+GROUPS = (2, 5, 10)  # records of one person, in the table of groups
+LEAST_DELTA = 1e-300
+_TINY = np.concatenate(([1e-30], np.geomspace(1e-18, 1.0, 8001)))
+_FINE = np.unique(np.concatenate((np.geomspace(1e-9, 0.1, 400), np.linspace(0.1, 1.0, 901))))
+JUDGEMENT = (
+    (1.0, "NIST SP 800-226 calls an ε of at most 1 strong in most cases"),
+    (20.0, "NIST SP 800-226 finds an ε of 1 to 20 in use, and its protection unclear at the upper end"),
+)
+BEYOND = "NIST SP 800-226 finds an ε of at most 20 in use: this one is beyond that"
+WHAT: Mapping[tuple[str, str], tuple[str, str]] = {  # (unit, neighbours) → what holds, and what holds instead
+    ("record", "replace"): (
+        "one of the records of {client} is as it is",
+        "that record is another one, with any other values that are allowed, and everything else is the same",
+    ),
+    ("record", "add-remove"): (
+        "one certain record is among those of {client}",
+        "that record is not among them, and everything else is the same",
+    ),
+    ("person", "replace"): (
+        "the records of one person at {client} are as they are",
+        "they are those of another person, as many as the public bound allows, and everything else is the same",
+    ),
+    ("person", "add-remove"): (
+        "all records of one certain person are among those of {client}",
+        "none of that person's records is among them, and everything else is the same",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A privacy number: its upper bound, None if there is none, and the same in words, rounded up."""
+
+    upper: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """What holds for several records of one person together, at one client."""
+
+    records: int
+    mu: Stated | None  # None: not known in closed form
+    epsilon: Stated
+    correct: Stated  # how often an attacker guesses right, of two equally likely cases
+
+
+@dataclass(frozen=True)
+class View:
+    """What one kind of attacker learns at most, and what that assumes; `why` there is no smaller number."""
+
+    who: str
+    colluders: int
+    claim: bool
+    mu: Stated | None
+    epsilon: Stated | None
+    epsilon_if_others_choose: Stated | None
+    assumes: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What holds for every client. The first numbers hold where each client decides by its own coin.
+
+    about       "these files", or "the algorithm" where the run is a simulation
+    paper_mu    the paper's asymptotic value. It is not a guarantee
+    groups_hold_for  every client, or of very many different plans the clients who leak most
+    """
+
+    sentences: tuple[str, ...]
+    about: str
+    unit: str
+    neighbours: str
+    adjacency: str
+    mu: Stated
+    alpha_min: float
+    epsilon: Stated
+    delta: float
+    advantage: Stated
+    correct: Stated
+    hits_at_1_percent: Stated
+    if_others_choose: Mapping[str, Stated]
+    judgement: str
+    delta_warning: str
+    hypotheses: tuple[str, str]
+    groups: tuple[Group, ...]
+    views: tuple[View, ...]
+    copies: int
+    paper_mu: float | None
+    groups_hold_for: str
+
+
+def stated(value: float | None) -> Stated:
+    """A loss; None stands for "no bound"."""
+    return Stated(value, loss_up(value))
+
+
+def chance(share: float) -> Stated:
+    """A probability of an attacker."""
+    return Stated(min(1.0, share), share_up(min(1.0, share)))
+
+
+def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee | None:
+    """The guarantee of a finished run; None where it has none."""
+    said = record.guarantee
+    if said is None or not plans.plans:
+        return None
+    hits = 1 - dict(map(tuple, said["curve"]))[0.01]
+    advantage = said["advantage"]["upper"]
+    return Guarantee(
+        sentences=tuple(_sentences(sources, record, said)),
+        about="the algorithm" if sources.seeded else "these files",
+        unit=record.unit,
+        neighbours=said["neighbours"],
+        adjacency=ADJACENCY[Neighbours(said["neighbours"])].format(record.unit),
+        mu=stated(said["mu"]["upper"]),
+        alpha_min=said["mu"]["alpha_min"],
+        epsilon=stated(said["epsilon"]["upper"]),
+        delta=said["delta"],
+        advantage=chance(advantage),
+        correct=chance(0.5 + advantage / 2),
+        hits_at_1_percent=chance(hits),
+        if_others_choose={name: stated(said["worst_case_participation"][name]["upper"]) for name in ("mu", "epsilon")},
+        judgement=judgement(said["epsilon"]["upper"]),
+        delta_warning=_delta_warning(said["delta"], plans.smallest, record.unit),
+        hypotheses=_hypotheses(record),
+        groups=tuple(_groups(sources, record, plans)),
+        views=tuple(_view(each) for each in said.get("views", ())),
+        copies=said.get("copies", 1),
+        paper_mu=said.get("paper", {}).get("mu_weak"),
+        groups_hold_for=plans.holds_for,
+    )
+
+
+def judgement(epsilon: float | None) -> str:
+    """How NIST SP 800-226 judges an ε."""
+    for most, said in JUDGEMENT:
+        if epsilon is not None and epsilon <= most:
+            return said
+    return BEYOND
+
+
+def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> Iterable[str]:
+    unit = record.unit
+    epsilon = said["epsilon"]["upper"]
+    others_choose = said["worst_case_participation"]["epsilon"]["upper"]
+    yield (
+        f"Protected is each {unit} of each of {many(len(record.clients), 'client')}, against everybody else together: the "
+        "server, all other clients, and whoever receives the model."
+    )
+    least = small(said["mu"]["alpha_min"])
+    yield (
+        f"The measure is μ ≤ {loss_up(said['mu']['upper'])}, for false positive rates from {least} to 1 − {least}. "
+        f"As (ε, δ) it is ε ≤ {loss_up(epsilon)} at δ = {small(said['delta'])}."
+    )
+    yield (
+        f"Two data sets are compared that differ in {ADJACENCY[Neighbours(said['neighbours'])].format(unit)}. Whoever has "
+        f"to tell them apart is right at most {percent_up(0.5 + said['advantage']['upper'] / 2)} of the time; guessing is "
+        "right half of the time."
+    )
+    if said.get("copies", 1) > 1:
+        yield f"Up to {said['copies']} clients may hold the same {unit}. The numbers count the releases of all of them."
+    if others_choose != epsilon:
+        yield (
+            "Each client decides by its own secret coin whether it takes part. If others decide, "
+            f"ε ≤ {loss_up(others_choose)}."
+        )
+    if unit == "record":
+        yield "A person with several records is protected less: see the table of groups."
+    if sources.seeded:
+        yield f"This run is a simulation. The guarantee is {SIMULATION}."
+
+
+def _delta_warning(delta: float, smallest: int | None, unit: str) -> str:
+    """Item 3: a δ that is not below 1/n would allow to publish one record in the clear."""
+    if smallest is None or delta * smallest < 1:
+        return ""
+    return (
+        f"δ = {small(delta)} is not below 1/{smallest:,}, one over the {unit}s of the smallest client: a mechanism that "
+        f"publishes one {unit} in the clear could satisfy such a guarantee"
+    )
+
+
+def _hypotheses(record: RunRecord) -> tuple[str, str]:
+    """Item 7, about the smallest client."""
+    smallest = min(record.clients, key=lambda client: client.records or 0)
+    said = record.guarantee or {}
+    client = smallest.name if smallest.records is None else f"{smallest.name} ({many(smallest.records, record.unit)})"
+    first, second = WHAT[record.unit, said["neighbours"]]
+    return _sentence(first.format(client=client)), _sentence(second)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _view(said: Mapping[str, Any]) -> View:
+    if not said["claim"]:
+        return View(said["who"], said["colluders"], False, None, None, None, "", said["why"])
+    epsilon = said["epsilon"]["upper"]
+    chosen = said.get("worst_case_participation", said)["epsilon"]["upper"]
+    return View(
+        said["who"], said["colluders"], True, stated(said["mu"]["upper"]), stated(epsilon), stated(chosen),
+        said["assumes"], "",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- several records of one person
+
+
+def _groups(sources: Sources, record: RunRecord, plans: Plans) -> Iterable[Group]:
+    """2, 5 and 10 records, and as many as the owner states. Where a person is the unit, all its records are in it."""
+    if record.unit != "record":
+        return
+    delta = float((record.guarantee or {})["delta"])
+    own = sources.words.records_of_person
+    for records in sorted({*GROUPS, *([own] if own > 1 else [])}):
+        yield group(plans, records, delta)
+
+
+def group(plans: Plans, records: int, delta: float) -> Group:
+    """So many records of one person: their guarantee follows from that of one (Dong, Roth, Su 2022, Theorem 2.14)."""
+    mu = plans.gaussian_mu
+    if mu is not None:
+        together = gaussian(records * mu)
+        advantage = together.advantage().upper
+        return Group(records, stated(records * mu), stated(together.epsilon(delta).upper), chance(0.5 + advantage / 2))
+    return Group(
+        records, None, stated(group_epsilon(plans, records, delta)), chance(0.5 + group_advantage(plans, records) / 2)
+    )
+
+
+def group_power(plans: Plans, records: int, alpha: np.ndarray) -> np.ndarray:
+    """Upper bound on the true positive rate against a group: the power function applied once for each record."""
+    power = alpha
+    for _ in range(records):
+        power = np.asarray(plans.power(power))
+    return power
+
+
+def group_advantage(plans: Plans, records: int) -> float:
+    """Upper bound on true positive rate minus false positive rate. Both rise, so an interval has its ends' difference."""
+    power = group_power(plans, records, _FINE)
+    return float(min(1.0, max(power[0], np.max(power[1:] - _FINE[:-1]))))
+
+
+def group_epsilon(plans: Plans, records: int, delta: float) -> float | None:
+    """ε at δ of a group, from the curve, or where that is infinite from pairs (ε, δ); None where both are."""
+    found = _from_curve(plans, records, delta)
+    return _from_pairs(plans, records, delta) if found is None else found
+
+
+def _from_curve(plans: Plans, records: int, delta: float) -> float | None:
+    """sup of log((power − δ) ÷ α). Power rises, so between two levels it is at most that of the upper one."""
+    power = group_power(plans, records, _TINY)
+    if power[0] > delta:
+        return None
+    above = power[1:] > delta
+    return float(np.max(np.log((power[1:] - delta)[above] / _TINY[:-1][above]), initial=0.0) * (1 + ROUNDING))
+
+
+def _from_pairs(plans: Plans, records: int, delta: float) -> float | None:
+    """(ε, δ′) of one record is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) of k; δ′ is lowered until that is at most δ."""
+    smaller = delta
+    while smaller > LEAST_DELTA:
+        epsilon = plans.epsilon(smaller)
+        if not np.isfinite(epsilon):
+            return None
+        growth = sum(exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
+        if smaller * growth <= delta:
+            return records * epsilon
+        smaller = min(smaller / 2, delta / growth / 2)
+    return None

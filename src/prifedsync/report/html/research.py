@@ -1,0 +1,261 @@
+"""For the researcher: scores, how they grew, how they differ between clients, who gains, and how to run it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...scores import Interval
+from ..contents import Report
+from ..utility import NAMES, Rounds, Scored, Utility
+from ..wording import many
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend, plain
+from .markup import Html, Inside, tag
+from .parts import Column, Section, listed, mark, more, paragraph, section, sentence, table, terms
+
+LOOKS = {  # model → colour and dashes
+    "personal": (ORANGE, "dash"),
+    "released": (BLUE, "solid"),
+    "alone": (PURPLE, "dot"),
+    "alone-private": (GREY, "dashdot"),
+    "non-private": (GREEN, "dash"),
+}
+MOST_DOTS = 200  # clients that are drawn one by one beside the box
+UNKNOWN = "auto"  # the metric of a run that is not finished
+FEW = 3  # sentences that are not folded away
+MOST_ROWS = 20  # rounds in a table
+SIMULATED = "simulation only: it is computed from records, and is not covered by the guarantee"
+
+
+def utility(report: Report) -> Section | None:
+    """Was it worth it."""
+    found = report.utility
+    rounds = report.rounds
+    if found is None:
+        return section("utility", "Was it worth it?", _rounds(rounds)) if rounds else None
+    return section(
+        "utility", "Was it worth it?",
+        _note(found), _scores(found), _smallest(found), _rounds(rounds) if rounds else None, _distribution(report),
+        _joining(found), _statistics(found), _times(found),
+    )  # fmt: skip
+
+
+def _note(found: Utility) -> Inside:
+    return paragraph(sentence(found.note)) if found.note else None
+
+
+def _scores(found: Utility) -> Inside:
+    if not found.scores:
+        return paragraph([mark("open", "not measured"), " No scores were computed."])
+    columns: list[Column | str] = [
+        "Model", "Metric", Column("mean over clients", numeric=True), Column("its interval", numeric=True),
+        Column("worst client", numeric=True), Column("on all test records", numeric=True), "Protection",
+    ]  # fmt: skip
+    lower = " Lower is better." if found.lower_is_better else ""
+    caption = f"Scores on the clients' own test records, and on those of all clients.{lower}"
+    return table(caption, columns, [_scored(each) for each in found.scores])
+
+
+def _scored(each: Scored) -> tuple[Inside, ...]:
+    return (
+        each.name, each.metric, number(each.mean), between(each.interval), number(each.worst), number(each.pooled),
+        each.protection,
+    )  # fmt: skip
+
+
+def number(value: float | None) -> str | None:
+    """A score."""
+    return None if value is None else f"{value:.3f}"
+
+
+def between(found: Interval | None) -> str | None:
+    """An interval of a score."""
+    return None if found is None else f"{found.low:.3f}–{found.high:.3f}"
+
+
+def _smallest(found: Utility) -> Inside:
+    least = found.smallest
+    if least is None:
+        return None
+    said = [f"{NAMES.get(model, model)} {number(value) or '–'}" for model, value in least.scores.items()]
+    size = "" if least.records is None else f" has {many(least.records, 'record')}, the fewest"
+    return paragraph(f"{least.client}{size}. Its {found.metric}: {', '.join(said)}.")
+
+
+# ---------------------------------------------------------------------- over rounds
+
+
+def _rounds(found: Rounds) -> Html:
+    metric = "score" if found.metric == UNKNOWN else found.metric
+    lines = list(_round_lines(found))
+    alt = f"{metric} after round {found.rounds[-1]:,}: " + "; ".join(
+        f"{NAMES.get(model, model)} {_score(values[-1])} on average, {_score(found.worst[model][-1])} at the worst client"
+        for model, values in found.mean.items()
+    )
+    columns = [Column("after round", numeric=True)] + [
+        Column(f"{NAMES.get(model, model)}, {what}", numeric=True) for model in found.mean for what in ("mean", "worst")
+    ]
+    return figure(
+        "rounds", f"{metric} over rounds", sentence(alt), [line.as_trace() for line in lines],
+        layout(axis("round"), axis(plain(metric))), legend=legend(lines),
+        table=table(f"{metric} after some of the rounds", columns, _round_rows(found)),
+    )  # fmt: skip
+
+
+def _round_lines(found: Rounds) -> Iterable[Line]:
+    for model in found.mean:
+        if _drawn_already(found, model) is None:
+            yield from _model_lines(found, model)
+    ends = (found.rounds[0], found.rounds[-1])
+    for model, level in found.baselines.items():
+        if level is not None:
+            colour, dash = LOOKS.get(model, (GREY, "dot"))
+            name = NAMES.get(model, model)
+            yield Line(name, ends, (level, level), colour, dash, [f"{name}: {_score(level)}"] * 2)
+
+
+def _drawn_already(found: Rounds, model: str) -> str | None:
+    """Another kind of model with the same scores in every round, as the personal models of some rules are."""
+    for other in found.mean:
+        if other == model:
+            return None
+        if (found.mean[other], found.worst[other]) == (found.mean[model], found.worst[model]):
+            return other
+    return None
+
+
+def _model_lines(found: Rounds, model: str) -> Iterable[Line]:
+    """The mean over clients, and the area from there down to the worst client."""
+    alike = [model, *(other for other in found.mean if _drawn_already(found, other) == model)]
+    colour, dash = LOOKS.get(alike[-1], (GREY, "solid"))
+    name = " and ".join(NAMES.get(each, each) for each in alike)
+    one = len(found.rounds) == 1
+    mean, worst = found.mean[model], found.worst[model]
+    says = [f"round {at}: {name} {_score(value)} on average" for at, value in zip(found.rounds, mean, strict=True)]
+    yield Line(f"{name}, mean over clients", found.rounds, mean, colour, dash, says, markers=one, width=3)
+    says = [
+        f"round {at}: {name} {_score(value)} at the worst client" for at, value in zip(found.rounds, worst, strict=True)
+    ]
+    label = "from the mean down to the worst client"
+    yield Line(label, found.rounds, worst, colour, "solid", says, markers=one, width=1, fill="tonexty", fades=True)
+
+
+def _round_rows(found: Rounds) -> Iterable[list[Inside]]:
+    step = -(-len(found.rounds) // MOST_ROWS)
+    marks = sorted({*range(0, len(found.rounds), step), len(found.rounds) - 1})
+    for at in marks:
+        pairs = [(found.mean[model][at], found.worst[model][at]) for model in found.mean]
+        yield [found.rounds[at], *(_score(value) for pair in pairs for value in pair)]
+
+
+def _score(value: float | None) -> str:
+    return number(value) or "–"
+
+
+# ---------------------------------------------------------------------- between clients
+
+
+def _distribution(report: Report) -> Inside:
+    """How the clients' scores lie: quartiles, and each client where they are not too many."""
+    rows = report.clients.rows if report.clients else ()
+    by_model: dict[str, list[tuple[str, float]]] = {}
+    for row in rows:
+        for model, value in row.scores.items():
+            if value is not None:
+                by_model.setdefault(model, []).append((row.name, value))
+    if len(rows) < 2 or not by_model:
+        return None
+    metric = report.clients.metric if report.clients else ""
+    traces = [_box(model, values) for model, values in by_model.items()]
+    quarters = {model: _quarters([value for _, value in values]) for model, values in by_model.items()}
+    alt = "; ".join(
+        f"{NAMES.get(model, model)}: half of the clients have {q[1]:.3f} or more" for model, q in quarters.items()
+    )
+    drawn = layout(axis(plain(metric)), axis("", automargin=True), height=80 + 52 * len(by_model))
+    columns: list[Column | str] = [
+        "Model",
+        *(Column(head, numeric=True) for head in ("lowest quarter up to", "median", "highest quarter from")),
+    ]
+    body = [(NAMES.get(model, model), *(f"{each:.3f}" for each in q)) for model, q in quarters.items()]
+    return figure(
+        "clients-scores", f"{metric} of each client", sentence(alt), traces, drawn, table=table("Quartiles", columns, body)
+    )  # fmt: skip
+
+
+def _box(model: str, values: list[tuple[str, float]]) -> Mapping[str, Any]:
+    colour, _ = LOOKS.get(model, (GREY, "solid"))
+    few = len(values) <= MOST_DOTS
+    name = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-private"}.get(model, model)
+    return {
+        "type": "box", "orientation": "h", "name": plain(name), "x": [value for _, value in values],
+        "text": [plain(client) for client, _ in values] if few else None,
+        "boxpoints": "all" if few else "outliers", "jitter": 0.5, "pointpos": 0, "hoveron": "points",
+        "hovertemplate": "%{text}: %{x:.3f}<extra></extra>" if few else "%{x:.3f}<extra></extra>",
+        "marker": {"color": colour, "size": 5, "opacity": 0.75}, "line": {"color": colour, "width": 2},
+    }  # fmt: skip
+
+
+def _quarters(values: list[float]) -> tuple[float, float, float]:
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    low, middle, high = (ordered[round(last * share)] for share in (0.25, 0.5, 0.75))
+    return low, middle, high
+
+
+def _joining(found: Utility) -> Inside:
+    if not found.joining:
+        return None
+    counts = terms([(word, many(count, "client")) for word, count in found.joining.items()], "terms counts")
+    said = listed(found.joining_sentences)
+    if len(found.joining_sentences) > FEW:
+        said = more(f"{many(len(found.joining_sentences), 'client')}, one by one", said)
+    return [tag("h3", "Who gains by joining"), counts, said]
+
+
+def _statistics(found: Utility) -> Inside:
+    """Label proportions and clipping, which nobody may measure on private records for nothing."""
+    pairs = [("Label proportions", found.label_proportions), ("Clipping", found.clipping)]
+    return [
+        tag("h3", "Statistics of records and gradients"),
+        tag("p", mark("plain", SIMULATED)),
+        terms([(name, said) for name, said in pairs]),
+    ]
+
+
+def _times(found: Utility) -> Html:
+    pairs: list[tuple[str, Inside]] = [(f"Seconds: {name}", f"{value:.2f}") for name, value in found.seconds.items()]
+    pairs.append(("Rounds a second", _pace(found.rounds_per_second)))
+    pairs.append(("Uploads a second", _pace(found.uploads_per_second)))
+    pairs.append(("Device", found.device))
+    return tag("div", tag("h3", "How long it took"), terms(pairs), class_="together")
+
+
+def _pace(value: float | None) -> Inside:
+    return "not measured" if value is None else f"{value:,.1f}"
+
+
+# ---------------------------------------------------------------------- again
+
+
+def reproducing(report: Report) -> Section | None:
+    """Commands, versions, settings and config."""
+    found = report.reproducing
+    if found is None:
+        return None
+    facts: list[tuple[str, Inside]] = [(name, version) for name, version in found.versions.items()]
+    facts += [
+        ("Device", found.device), ("Host", found.host), ("Gradients", found.gradients),
+        ("Parameters", f"{found.parameters:,}"),
+    ]  # fmt: skip
+    settings = [tag("h3", "Settings"), listed(found.settings)] if found.settings else None
+    return section(
+        "reproducing", "How to run it again",
+        [tag("pre", tag("code", command), class_="command") for command in found.commands],
+        paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
+        more("The whole config", tag("pre", tag("code", _text(found.config)), tabindex="0", class_="config")),
+    )  # fmt: skip
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, ensure_ascii=False, indent=1)

@@ -1,0 +1,188 @@
+"""The table of clients: sortable, in pages, and whole in a print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ...accounting.statement import down
+from ..clients import ClientRow, ClientTable, Spent
+from ..contents import Report
+from ..guarantee import Stated
+from ..wording import many
+from .markup import MISSING, Html, Inside, joined, tag
+from .parts import Section, Tone, mark, paragraph, region, section
+
+ROOM = 900_000  # characters of rows: the page stays below its limit however many clients there are
+PAGE = 100  # rows that are shown at once
+SHORT = {
+    "personal": "personal", "released": "released", "alone": "alone", "alone-private": "alone, with noise",
+    "non-private": "non-private",
+}  # fmt: skip
+UNITS = {"mu": "μ ", "epsilon": "ε "}  # of a ledger's amounts
+GAINS: dict[str, Tone] = {"gains": "good", "loses": "bad"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell, and what its column is sorted by."""
+
+    inside: Inside
+    key: str | float | None
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column, and how a client's cell of it is made."""
+
+    text: str
+    cell: Callable[[ClientRow], Cell]
+
+
+def clients(report: Report) -> Section | None:
+    """A row for each client."""
+    found = report.clients
+    if found is None or not found.rows:
+        return None
+    heads = _heads(found)
+    rows = list(_rows(found, heads))
+    return section(
+        "clients", "Each client",
+        paragraph(_lead(found, len(rows))), _unmatched(found),
+        paragraph("The button at the head of a column sorts by it.", "needs-script"),
+        tag("div", id="clients-pages", class_="pages needs-script", data_size=PAGE),
+        _table(heads, rows, found),
+    )  # fmt: skip
+
+
+def _lead(found: ClientTable, shown: int) -> str:
+    said = []
+    if shown < len(found.rows):
+        said.append(f"These are the {shown:,} clients with the largest ε of {len(found.rows):,}. All are in report.json.")
+    if found.without_ledger:
+        said.append(
+            f"No receipt of a ledger was given for {many(found.without_ledger, 'client')}, so what was spent before and "
+            "what is left is not known there."
+        )
+    return " ".join(said)
+
+
+def _unmatched(found: ClientTable) -> Inside:
+    if not found.unmatched_receipts:
+        return None
+    names = ", ".join(found.unmatched_receipts)
+    return paragraph([mark("open", "warning"), f" These receipts belong to no client of this run: {names}."])
+
+
+def _heads(found: ClientTable) -> list[Head]:
+    unit = found.unit
+    models = list(dict.fromkeys(model for row in found.rows for model in row.scores))
+    return [
+        Head("Client", lambda row: Cell(row.name, row.name, numeric=False)),
+        Head(f"{unit}s", lambda row: _count(row.records)),
+        Head("test records", lambda row: _count(row.test_records)),
+        Head("rounds", lambda row: _count(row.rounds)),
+        Head("uploads", lambda row: _count(row.uploads)),
+        Head("noisy queries", lambda row: _count(row.noisy_queries)),
+        Head("noise multiplier", lambda row: _number(row.noise_multiplier, "{:.4g}")),
+        Head("μ ≤", lambda row: _stated(row.mu)),
+        Head("ε ≤", lambda row: _stated(row.epsilon)),
+        Head("ε ≤ of slots taken", lambda row: _stated(row.taken_epsilon)),
+        *_ledger_heads(),
+        *(_answer_heads(found)),
+        *(Head(f"{found.metric}, {SHORT.get(model, model)}", _score_of(model)) for model in models),
+        Head("gains by joining", _gains),
+    ]
+
+
+def _ledger_heads() -> Iterable[Head]:
+    yield Head("spent before", lambda row: _stated(row.spent.before if row.spent else None, row))
+    yield Head("left", lambda row: _left(row.spent))
+
+
+def _answer_heads(found: ClientTable) -> Iterable[Head]:
+    """What each client answered, where the run was between machines."""
+    kinds = dict.fromkeys(kind for row in found.rows for kind in (row.answers or {}))
+    for kind in kinds:
+        yield Head(kind, lambda row, kind=kind: _count((row.answers or {}).get(kind)))  # type: ignore[misc]
+
+
+def _rows(found: ClientTable, heads: Sequence[Head]) -> Iterable[Html]:
+    """As many as there is room for. Where that is not all, those who leak most come first."""
+    room = ROOM
+    rows = [_row(row, heads) for row in found.rows]
+    if sum(map(len, rows)) > room:
+        rows = [_row(row, heads) for row in sorted(found.rows, key=_loudness, reverse=True)]
+    for row in rows:
+        room -= len(row)
+        if room < 0:
+            return
+        yield row
+
+
+def _loudness(row: ClientRow) -> float:
+    if row.epsilon is None or row.epsilon.upper is None:
+        return float("inf")
+    return row.epsilon.upper
+
+
+def _row(row: ClientRow, heads: Sequence[Head]) -> Html:
+    name, *others = (head.cell(row) for head in heads)
+    return tag("tr", tag("th", name.inside, scope="row"), [_cell(each) for each in others])
+
+
+def _cell(each: Cell) -> Html:
+    """The sorting key stands in the cell only where it is not what the cell shows."""
+    shown = MISSING if each.inside is None else each.inside
+    key = None if str(each.key) == str(shown) else "" if each.key is None else each.key
+    return tag("td", shown, data_k=key, class_=None if each.numeric else "text")
+
+
+def _table(heads: Sequence[Head], rows: Sequence[Html], found: ClientTable) -> Html:
+    top = tag("tr", [_head(head) for head in heads])
+    caption = f"Clients, with their {found.metric} on their own test records" if found.metric else "Clients"
+    inside = tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", top),
+        tag("tbody", joined(rows)),
+        class_="sortable",
+        id="clients-table",
+    )
+    return region(caption, inside)
+
+
+def _head(head: Head) -> Html:
+    return tag("th", tag("button", head.text, type="button", class_="sort"), scope="col", aria_sort="none")
+
+
+def _count(value: int | None) -> Cell:
+    return Cell(None if value is None else f"{value:,}", value)
+
+
+def _number(value: float | None, form: str) -> Cell:
+    return Cell(None if value is None else form.format(value), value)
+
+
+def _stated(value: Stated | None, row: ClientRow | None = None) -> Cell:
+    if value is None:
+        return Cell(None, None)
+    unit = UNITS.get(row.spent.unit, "") if row and row.spent else ""
+    return Cell(f"{unit}{value.text}", float("1e300") if value.upper is None else value.upper)
+
+
+def _left(spent: Spent | None) -> Cell:
+    """What the budget has room for, rounded down."""
+    if spent is None or spent.left is None:
+        return Cell(None, None)
+    return Cell(f"{UNITS.get(spent.unit, '')}{down(spent.left)}", spent.left)
+
+
+def _score_of(model: str) -> Callable[[ClientRow], Cell]:
+    return lambda row: _number(row.scores.get(model), "{:.3f}")
+
+
+def _gains(row: ClientRow) -> Cell:
+    word = row.gains
+    return Cell(mark(GAINS[word], word) if word in GAINS else word, word, numeric=False)

@@ -1,0 +1,169 @@
+"""Everything that left each client, and everything that was written: by kind, with who sees it and what covers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..record import KEPT, NOTHING_LEAVES, ClientRecord, RunRecord
+from .sources import GLOBAL, Sources
+from .wording import many
+
+Cover = Literal["the guarantee", "the guarantee of the algorithm only", "nothing", "public"]
+FLOAT = 4  # bytes of a number of a model
+
+
+@dataclass(frozen=True)
+class Release:
+    """One kind of thing that left. `amount`: how much, in words; `seen_by`: who has it.
+
+    covered_by  what protects it: of a simulation the guarantee is of the algorithm only; "public" depends on no record
+    """
+
+    what: str
+    amount: str
+    seen_by: str
+    covered_by: Cover
+    note: str
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What left, and what stayed. `values` are the numbers in one upload; uploads of each client are in its row."""
+
+    releases: tuple[Release, ...]
+    stays: tuple[str, ...]
+    values: int
+    uploads: int
+    bytes: int | None  # of all uploads as 32-bit numbers; None where sums are sent as integers
+    where: str
+
+
+def leaving_of(sources: Sources, record: RunRecord) -> Leaving:
+    """Of a finished run."""
+    uploads = sum(uploads_of(record, client) for client in record.clients)
+    masked = bool(record.config["privacy"].get("masks"))
+    return Leaving(
+        releases=tuple(_releases(sources, record, uploads)),
+        stays=tuple(_stays(sources, record)),
+        values=record.parameters,
+        uploads=uploads,
+        bytes=None if masked else uploads * record.parameters * FLOAT,
+        where=_where(record),
+    )
+
+
+def sends(record: RunRecord) -> bool:
+    """Whether clients send anything."""
+    return record.sentence != NOTHING_LEAVES
+
+
+def uploads_of(record: RunRecord, client: ClientRecord) -> int:
+    """How often a client has sent something. Where several hold one record, its slots are those of the busiest of them."""
+    if not sends(record):
+        return 0
+    return client.noisy_queries // queries_per_round(client.plan) if client.plan else client.slots_taken
+
+
+def queries_per_round(plan: Mapping[str, Any]) -> int:
+    """The noisy queries of one slot of a plan."""
+    return int(plan.get("local_steps", 1))
+
+
+def has_scores(record: RunRecord) -> bool:
+    """Whether scores on the clients' test records are in the record."""
+    found = [both for models in record.by_metric.values() for both in models.values()]
+    return any(both.own.mean is not None or both.pooled.mean is not None for both in found)
+
+
+def scores_leak(sources: Sources, record: RunRecord) -> bool:
+    """Whether those scores say something about private records."""
+    return has_scores(record) and not sources.public_data
+
+
+def kept_models(record: RunRecord) -> bool:
+    """Whether the clients' own models are trained without noise."""
+    return KEPT in record.personal_models
+
+
+def covered(sources: Sources, record: RunRecord) -> Cover:
+    """What protects a release with noise."""
+    if record.guarantee is None:
+        return "nothing"
+    return "the guarantee of the algorithm only" if sources.seeded else "the guarantee"
+
+
+def _where(record: RunRecord) -> str:
+    if record.deployment is None:
+        return "All clients were in one process. Whoever ran it had all records; nothing was sent over a network."
+    return f"The run was between machines, carried by {record.deployment['carrier']}."
+
+
+def _releases(sources: Sources, record: RunRecord, uploads: int) -> Iterable[Release]:
+    protected = covered(sources, record)
+    masked = bool(record.config["privacy"].get("masks"))
+    if uploads:
+        seen = "the server, as sums over clients" if masked else "the server, each by itself"
+        amount = f"{many(uploads, 'upload')} of {many(record.parameters, 'number')}"
+        note = "masked in pairs: the server learns only the sum" if masked else ""
+        yield Release("updates of clients, one in each slot that a client took", amount, seen, protected, note)
+        yield Release(
+            "global models, one after each round", f"{many(sources.rounds_done, 'model')}", "every client", protected, ""
+        )
+        note = "the seed is public, so its noise can be subtracted" if sources.seeded and record.guarantee else ""
+        yield Release(f"the released model, {GLOBAL}", "1 file", "whoever receives it", protected, note)
+    yield from _personal(sources, record)
+    yield from _scores(sources, record)
+    yield from _public(record)
+
+
+def _personal(sources: Sources, record: RunRecord) -> Iterable[Release]:
+    if not sources.personal:
+        return
+    kept = kept_models(record)
+    protected: Cover = "nothing" if kept else covered(sources, record)
+    seen = "the clients alone, if the folder stays where it is" if kept else "whoever receives them"
+    yield Release("personal models", f"{many(sources.personal, 'file')}", seen, protected, record.personal_models)
+
+
+def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
+    if has_scores(record):
+        metrics = ", ".join(record.metrics)
+        data = "a public data set" if sources.public_data else "the clients' test records"
+        yield Release(
+            f"scores ({metrics}) on {data}", "in record.json, rounds.jsonl and this report", "whoever receives these files",
+            "public" if sources.public_data else "nothing", "computed without noise",
+        )  # fmt: skip
+    if record.timings:
+        bare: Cover = "public" if sources.public_data else "nothing"
+        yield Release("timings", "in record.json and this report", "whoever receives these files", bare, "no noise")
+
+
+def _public(record: RunRecord) -> Iterable[Release]:
+    names = many(len(record.clients), "client")
+    yield Release("the roster: names, plans and configuration", names, "everybody", "public", "chosen before training")
+    sizes = [client for client in record.clients if client.records is not None]
+    if sizes:
+        said = record.guarantee or {}
+        how = "true numbers" if said.get("neighbours") == "replace" else "nominal numbers"
+        yield Release(f"numbers of training {record.unit}s", many(len(sizes), "number"), "everybody", "public", how)
+    yield Release(
+        "which client took part in which round", "one bit for each client and round", "the server", "public",
+        "decided by a coin that does not depend on records" if record.config["participation"] < 1 else "",
+    )  # fmt: skip
+    if record.deployment:
+        counts = record.deployment["answers"].values()
+        refused = sum(each["refused"] for each in counts)
+        lost = sum(each["lost"] for each in counts)
+        amount = f"{many(refused, 'refusal')}, {many(lost, 'lost answer')}"
+        yield Release("refusals and lost answers, with reasons", amount, "the server", "public", "from a fixed list")
+
+
+def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
+    yield "the records"
+    yield "the draws of noise and batches" + (", which the public seed gives away" if sources.seeded else "")
+    if kept_models(record):
+        yield "what clients keep: personal models trained without noise"
+    if record.config["privacy"].get("masks"):
+        yield "each client's own upload before it is masked"

@@ -1,0 +1,167 @@
+"""The entry of a run for the registry of DP deployments (opendp/deployments-registry-data), as YAML.
+
+The registry has three tiers. A tier is stated if everything that it asks for is known; what is not known is left out, but
+for the fields that every entry must have, where "Not said" stands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from ..accounting.statement import loss_up
+from ..values import one_line
+from .contents import Report
+from .guarantee import Guarantee
+from .wording import many, small
+
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+NOT_SAID = "Not said."
+REQUIRED = ("name", "owner", "purpose", "region")  # the owner's words that a first tier needs
+TIER_3 = ("population", "receivers", "chosen_by", "reason", "exploration", "data_location", "data_access")
+
+
+def entry_of(report: Report) -> dict[str, Any]:
+    """The entry as nested tables."""
+    deployment: dict[str, Any] = {"basic": _basic(report)}
+    if report.guarantee is not None:
+        deployment |= _stated(report, report.guarantee)
+    deployment["administrative"] = {
+        "notes": _notes(report),
+        "registry_authors": _several(report.words["authors"]) or [NOT_SAID],
+    }
+    return {"url_slug": _slug(report.title), "status": "Draft", "tier": tier_of(report), "deployment": deployment}
+
+
+def tier_of(report: Report) -> int:
+    """The highest tier for which everything is known. A run without a guarantee of its files has the first."""
+    words = report.words
+    if report.guarantee is None or report.guarantee.about != "these files" or not all(words[name] for name in REQUIRED):
+        return 1
+    said = all(words[name] for name in TIER_3) and words["tuning"] != "not said"
+    return 3 if said else 2
+
+
+def as_yaml(value: Mapping[str, Any], depth: int = 0) -> str:
+    """YAML of tables, lists of texts, texts and numbers. Texts are quoted as in JSON, which YAML reads alike."""
+    lines = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            lines.append(f"{'  ' * depth}{key}:\n{as_yaml(item, depth + 1)}")
+        else:
+            lines.append(f"{'  ' * depth}{key}: {_scalar(item)}\n")
+    return "".join(lines)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
+    if isinstance(value, float):
+        digits, _, power = repr(value).partition("e")  # YAML 1.1 takes 1e-05 for a text
+        return f"{digits if '.' in digits else f'{digits}.0'}{f'e{power}' if power else ''}"
+    return json.dumps(one_line(value) if isinstance(value, str) else value, ensure_ascii=False, allow_nan=False)
+
+
+def _basic(report: Report) -> dict[str, Any]:
+    words = report.words
+    basic: dict[str, Any] = {
+        "name": report.title,
+        "data_curators": _several(words["owner"]) or [NOT_SAID],
+        "intended_use": words["purpose"] or NOT_SAID,
+        "data_product_type": "Machine learning model",
+        "data_product_region": words["region"] or NOT_SAID,
+        "description": _description(report),
+        "publication_date": _date(report.run.date),
+    }
+    if words["sector"] in SECTORS:
+        basic["data_product_sector"] = words["sector"]
+    return basic
+
+
+def _description(report: Report) -> str:
+    run = report.run
+    said = f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records. "
+    said += " ".join(run.notices)
+    return said.strip()
+
+
+def _date(said: str) -> str:
+    """A date that the registry can read; where what was said is none, the date of today."""
+    try:
+        return date.fromisoformat(said).isoformat()
+    except ValueError:
+        return date.today().isoformat()
+
+
+def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
+    items = {item.number: item.text for item in report.items}
+    return {
+        "dp_variant": {
+            "variant_name": "Approximate DP",
+            "data_domain": report.words["population"] or NOT_SAID,
+            "unprotected_quantities": items[8],
+        },
+        "privacy_loss": {
+            "privacy_unit": f"a {guarantee.unit} of a client",
+            "privacy_unit_details": f"{items[6]}. {items[5]}",
+            "privacy_parameters": _parameters(guarantee),
+            "privacy_parameters_details": _details(report, guarantee),
+        },
+        "deployment_model": {
+            "model_name": "Federated",
+            "model_name_details": _conditions(report),
+            "actors": items[10],
+            "release_type": "One release",
+            "release_type_details": items[9],
+            "data_source_type": "Static",
+            "access_type": "Non-interactive",
+            "access_type_details": items[11],
+        },
+        "accounting": {"post_processing": items[14], "composition": items[13]},
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": items[15],
+            "mechanisms": f"{items[12]}. {items[16]}. {items[19]}",
+            "justification": f"{items[22]}. {items[17]}",
+        },
+    }
+
+
+def _parameters(guarantee: Guarantee) -> dict[str, Any]:
+    if guarantee.epsilon.upper is None:
+        return {"delta": guarantee.delta}
+    return {"epsilon": float(loss_up(guarantee.epsilon.upper)), "delta": guarantee.delta}
+
+
+def _details(report: Report, guarantee: Guarantee) -> str:
+    return (
+        "f-differential privacy: a certified trade-off function, of which these are conversions. "
+        f"μ ≤ {guarantee.mu.text} for false positive rates from {small(guarantee.alpha_min)} to "
+        f"1 − {small(guarantee.alpha_min)}. It holds for {guarantee.about}."
+    )
+
+
+def _conditions(report: Report) -> str:
+    where = "between machines" if report.run.between_machines else "with all clients in one process"
+    return f"The run was {where}. Noise is added at each client before anything leaves it."
+
+
+def _notes(report: Report) -> str:
+    verdict = report.verdict
+    hashes = {each.name: each.sha256 for each in report.signatures.files}
+    record = hashes.get("record.json")
+    return (
+        f"Made by PriFedSync {report.made_with} from the record of the run"
+        + (f" (SHA-256 {record})" if record else "")
+        + f". Verdict: {verdict.decision}. {verdict.reason}"
+    )
+
+
+def _several(names: str) -> list[str]:
+    return [name.strip() for name in names.split(";") if name.strip()]
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "prifedsync-run"

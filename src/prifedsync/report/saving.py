@@ -1,0 +1,47 @@
+"""The files of a report: report.json, MODEL_CARD.md, and the page where plotly is there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..files import write_file
+from .card import card_of
+from .comparing import Comparison
+from .contents import Report
+from .registry import as_yaml, entry_of
+
+JSON = "report.json"
+CARD = "MODEL_CARD.md"
+PAGE = "report.html"
+COMPARED = "comparison.json"
+COMPARED_PAGE = "comparison.html"
+NO_PAGE = "no page was written: {} is not installed"
+
+
+def save(report: Report, folder: Path, registry: Path | None = None) -> str:
+    """Write all files of a report. Returns why there is no page, or ""."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / JSON, report.text().encode())
+    write_file(folder / CARD, card_of(report).encode())
+    if registry is not None:
+        write_file(registry, as_yaml(entry_of(report)).encode())
+    return _page("write_page", report, folder / PAGE)
+
+
+def save_comparison(comparison: Comparison, folder: Path) -> str:
+    """Write the files of a comparison. Returns why there is no page, or ""."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / COMPARED, comparison.text().encode())
+    return _page("write_comparison", comparison, folder / COMPARED_PAGE)
+
+
+def _page(function: str, shown: Any, path: Path) -> str:
+    """The page is the only part that needs plotly, so it is imported here and nowhere earlier."""
+    try:
+        html = import_module(".html", __package__)
+    except ModuleNotFoundError as missing:
+        return "" if missing.name == f"{__package__}.html" else NO_PAGE.format(missing.name)
+    getattr(html, function)(shown, path)
+    return ""

@@ -1,0 +1,174 @@
+"""Was it worth it: scores with their intervals, who gains by joining, accuracy over rounds, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..record import RunRecord
+from ..scores import Interval, Score
+from .leaving import kept_models, uploads_of
+from .sources import Line, Sources
+
+MOST_POINTS = 400  # rounds of which a page draws the scores
+NOT_MEASURED = "not measured"
+NAMES = {
+    "personal": "personal models",
+    "released": "released model",
+    "alone": "each client alone, without noise",
+    "alone-private": "each client alone, with its own noise",
+    "non-private": "all clients together, without noise",
+}
+COVERED = ("personal", "released")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One kind of model by one metric, over the clients' own test records."""
+
+    model: str
+    name: str
+    metric: str
+    mean: float | None
+    interval: Interval | None
+    record_mean: float | None
+    record_interval: Interval | None
+    worst: float | None
+    clients: int
+    pooled: float | None
+    pooled_interval: Interval | None
+    protection: str
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """What the client with the fewest records has."""
+
+    client: str
+    records: int | None
+    scores: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Scores over rounds by the first metric: means over clients, and the worst client's. At most `MOST_POINTS` rounds."""
+
+    metric: str
+    rounds: tuple[int, ...]
+    mean: Mapping[str, tuple[float | None, ...]]
+    worst: Mapping[str, tuple[float | None, ...]]
+    participants: tuple[int, ...]
+    baselines: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Everything about how good the models are. None of it is covered by the guarantee on private records."""
+
+    metric: str
+    lower_is_better: bool
+    in_use: str
+    scores: tuple[Scored, ...]
+    smallest: Smallest | None
+    joining: Mapping[str, int]
+    joining_sentences: tuple[str, ...]
+    joining_shown: int
+    label_proportions: str
+    clipping: str
+    seconds: Mapping[str, float]
+    rounds_per_second: float | None
+    uploads_per_second: float | None
+    device: str
+    note: str
+
+
+def utility_of(sources: Sources, record: RunRecord) -> Utility:
+    """Of a finished run."""
+    metric = record.metric
+    verdicts = [row.verdict for row in record.joining]
+    seconds = dict(record.timings)
+    uploads = sum(uploads_of(record, client) for client in record.clients)
+    shown = record.joining_shown
+    return Utility(
+        metric=metric,
+        lower_is_better=metric in record.lower_is_better,
+        in_use=record.in_use,
+        scores=tuple(_scored(record)),
+        smallest=_smallest(record),
+        joining={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
+        joining_sentences=tuple(row.sentence for row in shown),
+        joining_shown=len(shown),
+        label_proportions=NOT_MEASURED,
+        clipping=NOT_MEASURED,
+        seconds=seconds,
+        rounds_per_second=_pace(sources.rounds_done, seconds),
+        uploads_per_second=_pace(uploads, seconds),
+        device=record.device,
+        note=record.note,
+    )
+
+
+def _scored(record: RunRecord) -> Iterable[Scored]:
+    for metric, models in record.by_metric.items():
+        for model, both in models.items():
+            own: Score = both.own
+            yield Scored(
+                model, NAMES.get(model, model), metric, own.mean, own.interval, own.record_mean, own.record_interval,
+                own.worst, own.clients, both.pooled.mean, both.pooled.interval, protection(record, model),
+            )  # fmt: skip
+
+
+def protection(record: RunRecord, model: str) -> str:
+    """Whether the guarantee covers a kind of model."""
+    if model == "personal" and kept_models(record):
+        return "kept by the client, not covered"
+    if model in COVERED and record.config["privacy"]["randomness"] == "seeded" and record.guarantee:
+        return "a simulation"
+    if model in COVERED:
+        return "covered" if record.guarantee else "not private"
+    return "with the same noise, for comparison" if model == "alone-private" else "not private, for comparison"
+
+
+def _smallest(record: RunRecord) -> Smallest | None:
+    """Item 18: the client with the fewest records is the one that a mean hides."""
+    known = [client for client in record.clients if client.records is not None]
+    if not known:
+        return None
+    least = min(known, key=lambda client: client.records or 0)
+    scores = {model: by[record.metric].value for model, by in least.scores.items() if record.metric in by}
+    return Smallest(least.name, least.records, scores)
+
+
+def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:
+    """Of the log; None where no round was evaluated. Of very many rounds, some."""
+    scored = [line for line in sources.lines if line.get("personal") or line.get("released")]
+    if not scored:
+        return None
+    lines = _thinned(scored)
+    models = [model for model in ("personal", "released") if any(model in line for line in lines)]
+    first = record.by_metric[record.metric] if record else {}
+    return Rounds(
+        metric=record.metric if record else str(sources.config["metrics"][0]),
+        rounds=tuple(line["round"] for line in lines),
+        mean={model: _column(lines, model, "mean") for model in models},
+        worst={model: _column(lines, model, "worst") for model in models},
+        participants=tuple(line["participants"] for line in lines),
+        baselines={model: both.own.mean for model, both in first.items() if model not in COVERED},
+    )
+
+
+def _thinned(lines: list[Line]) -> list[Line]:
+    step = -(-len(lines) // MOST_POINTS)
+    kept = lines[::step]
+    return kept if kept[-1] is lines[-1] else [*kept, lines[-1]]
+
+
+def _column(lines: Iterable[Line], model: str, name: str) -> tuple[float | None, ...]:
+    values: list[Any] = [line.get(model, {}).get(name) for line in lines]
+    return tuple(None if value is None else float(f"{value:.5g}") for value in values)
+
+
+def _pace(count: int, seconds: Mapping[str, float]) -> float | None:
+    took = seconds.get("train", 0.0)
+    return float(f"{count / took:.4g}") if took > 0 else None

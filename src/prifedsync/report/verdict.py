@@ -1,0 +1,276 @@
+"""May this model leave: release, review or do not release. The worst of all grounds decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..config import ReportConfig
+from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
+from .audits import Audited
+from .clients import ClientTable
+from .guarantee import Guarantee
+from .leaving import kept_models, queries_per_round, scores_leak
+from .plans import EVERY, Plans
+from .sources import Sources
+from .wording import many, named, small
+
+Decision = Literal["release", "review", "do not release"]
+ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
+ROOM = 1e-9  # relative: a bound that is computed anew may differ so much from the record's
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One reason, and what would change it."""
+
+    decision: Decision
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision, its reason in one sentence, what to do next, and everything that was looked at."""
+
+    decision: Decision
+    reason: str
+    next_step: str
+    grounds: tuple[Ground, ...]
+    thresholds: tuple[str, ...]
+    would_change: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a verdict is made from. `record` and `clients` are None while the run is not finished."""
+
+    sources: Sources
+    record: RunRecord | None
+    plans: Plans
+    guarantee: Guarantee | None
+    clients: ClientTable | None
+    audits: tuple[Audited, ...]
+
+
+def verdict_of(facts: Facts) -> Verdict:
+    """The worst of all grounds; the first of them gives the reason."""
+    words = facts.sources.words
+    grounds = sorted(_grounds(facts), key=lambda ground: -ORDER.index(ground.decision))
+    if not grounds:
+        grounds = [_nothing_against(facts)]
+    first = grounds[0]
+    return Verdict(
+        decision=first.decision,
+        reason=first.what,
+        next_step=first.next_step,
+        grounds=tuple(grounds),
+        thresholds=tuple(_thresholds(words)),
+        would_change=tuple(_would_change(facts, first.decision)),
+    )
+
+
+def _nothing_against(facts: Facts) -> Ground:
+    assert facts.guarantee is not None
+    what = (
+        f"μ ≤ {facts.guarantee.mu.text} is within the threshold for release, {facts.sources.words.release_mu:g}, and "
+        "nothing speaks against it."
+    )
+    return Ground("release", what, "Sign below, and send the released model with its model card.")
+
+
+def _thresholds(words: ReportConfig) -> Iterable[str]:
+    yield f"release: μ ≤ {words.release_mu:g}" + _beside(words.release_epsilon)
+    yield f"review: μ ≤ {words.review_mu:g}" + _beside(words.review_epsilon)
+    yield "do not release: anything larger, or no guarantee"
+    yield "These are set in [report] of the config. A guarantee within them does not outweigh any other ground."
+
+
+def _beside(epsilon: float | None) -> str:
+    return "" if epsilon is None else f" and ε ≤ {epsilon:g}"
+
+
+def _grounds(facts: Facts) -> Iterable[Ground]:
+    if facts.record is None:
+        yield _unfinished(facts)
+        return
+    yield from _broken(facts, facts.record)
+    yield from _about(facts, facts.record)
+    yield from _size(facts)
+    yield from _leaks(facts, facts.record)
+    yield from _others(facts)
+
+
+def _unfinished(facts: Facts) -> Ground:
+    sources = facts.sources
+    planned = sources.config.get("rounds")
+    key = " Its folder holds the secret key of the draws." if sources.key_left and not sources.seeded else ""
+    return Ground(
+        "do not release",
+        f"The run is not finished: it has {sources.rounds_done} of {planned} rounds and no record, so no guarantee is "
+        f"stated.{key}",
+        "Go on with `prifedsync train --resume`, and make the report again.",
+    )
+
+
+# ---------------------------------------------------------------------- the guarantee is broken, or there is none
+
+
+def _broken(facts: Facts, record: RunRecord) -> Iterable[Ground]:
+    for audit in facts.audits:
+        if audit.broken:
+            what = f"An audit contradicts the guarantee. {audit.sentence}"
+            yield Ground("do not release", what, "Find the fault; train again with an engine that passes its audit.")
+    yield from _counts(record)
+    yield from _computed_again(facts, record)
+    for row in facts.clients.rows if facts.clients else ():
+        if row.spent is not None and not row.spent.agrees:
+            what = f"The ledger of {row.name} and the record disagree: {row.spent.why}."
+            yield Ground("do not release", what, "Ask the owner which of the two is about this run.")
+
+
+def _counts(record: RunRecord) -> Iterable[Ground]:
+    """The guarantee counts slots; each has as many noisy queries as its plan says. Holders of one record count together."""
+    wrong = [client.name for client in record.clients if client.plan is not None and not _agree(client, client.plan)]
+    if wrong:
+        what = f"The record's counts of noisy queries do not agree with its plans, at {named(wrong)}."
+        yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
+
+
+def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
+    counted = client.slots_taken * queries_per_round(plan)
+    return client.noisy_queries == counted or (plan.get("copies", 1) > 1 and client.noisy_queries < counted)
+
+
+def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
+    """A record whose numbers are smaller than those of its own plans was changed, or was written by a faulty program."""
+    said = record.guarantee
+    if said is None or not facts.plans.plans:
+        return
+    mu = said["mu"]["upper"]
+    if mu is not None and facts.plans.mu_lower(said["mu"]["alpha_min"]) > mu * (1 + ROOM):
+        what = "The record states a smaller μ than its own plans have."
+        yield Ground("do not release", what, "Restore the record from a copy; do not use its numbers.")
+
+
+def _about(facts: Facts, record: RunRecord) -> Iterable[Ground]:
+    """Whether there is a guarantee, and whether it is about these files."""
+    sources = facts.sources
+    if record.sentence == NOTHING_LEAVES:
+        what = "There is no released model: nothing leaves a client, and personal models are trained without noise."
+        yield Ground("do not release", what, "Keep each model with its client, or train under a rule that releases one.")
+    elif facts.guarantee is None:
+        what = "The model was trained without noise, so there is no guarantee."
+        yield Ground("do not release", what, "Train again with noise: set privacy.target.mu.")
+    elif sources.seeded and sources.public_data:
+        what = (
+            f"This is a simulation on a public data set ({sources.config['data']['source']}): whoever knows the seed can "
+            "subtract the noise, so the guarantee is of the algorithm and not of these files."
+        )
+        yield Ground("review", what, 'On records of your own, train with privacy.randomness = "system".')
+    elif sources.seeded:
+        what = (
+            "The draws are seeded: whoever knows the seed, which is in the record, can subtract the noise, so nothing "
+            "protects these records."
+        )
+        yield Ground("do not release", what, 'Train again with privacy.randomness = "system".')
+
+
+# ---------------------------------------------------------------------- how large it is
+
+
+def _size(facts: Facts) -> Iterable[Ground]:
+    guarantee = facts.guarantee
+    if guarantee is None:
+        return
+    words = facts.sources.words
+    mu = guarantee.mu.upper
+    epsilon = guarantee.epsilon.upper
+    if mu is None or mu > words.review_mu or _above(epsilon, words.review_epsilon):
+        what = (
+            f"{_numbers(guarantee)} is above the threshold for a review ({_limits(words.review_mu, words.review_epsilon)})."
+        )
+        yield Ground("do not release", what, "Train again with more noise or fewer rounds: set privacy.target.mu.")
+    elif mu > words.release_mu or _above(epsilon, words.release_epsilon):
+        what = (
+            f"{_numbers(guarantee)} is above the threshold for release "
+            f"({_limits(words.release_mu, words.release_epsilon)}) and within that for a review."
+        )
+        yield Ground("review", what, "Decide whether this use justifies it, and write down why; or train with more noise.")
+    if guarantee.delta_warning:
+        yield Ground("review", f"{guarantee.delta_warning}.", "Judge by μ, or state ε at a smaller privacy.delta.")
+    yield from _persons(facts, guarantee)
+
+
+def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
+    """Where a person has several records, what counts is what protects the person."""
+    words = facts.sources.words
+    own = next((group for group in guarantee.groups if group.records == words.records_of_person), None)
+    mu = own.mu.upper if own and own.mu else None
+    enough = mu is not None and mu <= words.release_mu and guarantee.groups_hold_for == EVERY
+    if own is None or enough:
+        return
+    numbers = f"ε ≤ {own.epsilon.text}" + (f", μ ≤ {own.mu.text}" if own.mu else "")
+    whose = "" if guarantee.groups_hold_for == EVERY else f" (of {guarantee.groups_hold_for})"
+    what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only."
+    decision: Decision = "do not release" if mu is not None and mu > words.review_mu else "review"
+    yield Ground(decision, what, "Train again with the person as the unit: set data.person.")
+
+
+def _above(epsilon: float | None, threshold: float | None) -> bool:
+    return threshold is not None and (epsilon is None or epsilon > threshold)
+
+
+def _numbers(guarantee: Guarantee) -> str:
+    return f"μ ≤ {guarantee.mu.text} (ε ≤ {guarantee.epsilon.text} at δ = {small(guarantee.delta)})"
+
+
+def _limits(mu: float, epsilon: float | None) -> str:
+    return f"μ ≤ {mu:g}" + _beside(epsilon)
+
+
+# ---------------------------------------------------------------------- what else leaves, and what else was released
+
+
+def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
+    sources = facts.sources
+    if scores_leak(sources, record):
+        what = "Scores on the clients' records are in the files, computed without noise: the guarantee does not cover them."
+        yield Ground("review", what, "Send the model without record, log and report, or train with data.test_fraction = 0.")
+    if kept_models(record) and sources.personal:
+        what = (
+            f"{many(sources.personal, 'personal model')} in this folder have no guarantee: they were trained without noise."
+        )
+        yield Ground("review", what, "Send models/global.safetensors alone; leave models/personal with its clients.")
+    if sources.key_left and not sources.seeded:
+        what = "The folder still holds a checkpoint with the secret key of the draws."
+        yield Ground("do not release", what, "Run `prifedsync train --resume` on the folder, which removes it.")
+
+
+def _others(facts: Facts) -> Iterable[Ground]:
+    """Earlier releases and tuning are not in a record. On public data they do not matter."""
+    sources = facts.sources
+    if sources.public_data or facts.clients is None:
+        return
+    words = sources.words
+    open_to = [row.name for row in facts.clients.rows if row.spent is None]
+    if open_to and not words.other_releases:
+        what = f"No ledger was read for {named(open_to)}, so other releases from the same records are not known."
+        yield Ground("review", what, "Give their receipts (--receipt), or say it in report.other_releases.")
+    if words.tuning == "not said":
+        what = "Nobody has said whether settings were tried on these records."
+        yield Ground("review", what, 'Set report.tuning to "none", "charged" or "not charged".')
+    elif words.tuning == "not charged":
+        what = "Settings were tried on these records, and that was not charged: the numbers leave it out."
+        yield Ground("review", what, "Compose the cost of all trials: T of them cost up to √T times μ.")
+
+
+def _would_change(facts: Facts, decision: Decision) -> Iterable[str]:
+    if decision != "release":
+        yield "All grounds above would have to be removed for the verdict to be release."
+    if decision != "do not release":
+        yield "An audit that measures more than the guarantee allows would make it: do not release."
+        yield "A release from the same records that is not counted here would make the guarantee larger."
+    if not facts.audits:
+        yield "No audit was given: a lower bound that was measured would stand beside the claim."

@@ -1,0 +1,49 @@
+"""How a report writes numbers and names. Every privacy number is rounded to its safe side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
+
+from ..accounting.statement import loss_up, up
+
+MOST_NAMED = 5
+
+
+def share_up(share: float, digits: int = 2) -> str:
+    """A fraction as a percentage with so many digits at least, rounded up: 0.00123 → "0.13%", 0.0926 → "9.3%"."""
+    if share <= 0:
+        return "0%"
+    exact = Decimal(share) * 100
+    places = max(digits - 1 - exact.adjusted(), 1) if exact < 10 else 1
+    rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_CEILING)
+    return f"{min(Decimal(100), rounded).normalize():f}%"
+
+
+def percent(share: float) -> str:
+    """A fraction that is exact, such as a false positive rate: 0.01 → "1%"."""
+    return f"{float(f'{100 * share:.6g}'):.10g}%"
+
+
+def one_in(base: float) -> str:
+    """A probability in words: "1 in 1,000"."""
+    return f"1 in {round(1 / base):,}"
+
+
+def small(value: float) -> str:
+    """A δ or a false positive rate as it is: 1e-5."""
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def named(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {many(more, 'more client')}" if more > 0 else "")
+
+
+def many(count: int, thing: str) -> str:
+    """A number with its noun: "1 client", "1,000 clients"."""
+    return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+__all__ = ["loss_up", "many", "named", "one_in", "percent", "share_up", "small", "up"]

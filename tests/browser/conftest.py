@@ -1,0 +1,134 @@
+"""Tests in a real browser run where it was asked for: `make test-browser` installs what they need."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+collect_ignore_glob = [] if os.environ.get("PRIFEDSYNC_BROWSER") else ["test_*.py"]
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+AUDIT = {  # as a file that `prifedsync report --audit` reads
+    "mu": {"lower": 0.2},
+    "confidence": 0.95,
+    "band": [[0.01, 0.93, 0.99], [0.1, 0.78, 0.9], [0.5, 0.35, 0.5], [0.9, 0.03, 0.1]],
+}
+HOSTILE = (
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 2</script>",
+    "<img src=x onerror=window.hacked=3>",
+    '"><b onmouseover=window.hacked=4>',
+    "%{x} <a href='javascript:window.hacked=5'>a</a> $a$",
+)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    from .chromium import Chromium
+
+    made = Chromium()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory):
+    """A run with batches, coins and scores."""
+    from ..report.runs import TESTED, trained
+
+    changes = {"local__batch": 8, "local__local_steps": 3, "participation": 0.5, "rounds": 12, "compare": ["alone"]}
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return trained(folder, TESTED, privacy__noise_multiplier=2.0, privacy__randomness="system", **changes)
+
+
+@pytest.fixture(scope="session")
+def report(run_folder):
+    from prifedsync.report.contents import report_of
+
+    audit = run_folder.parent / "audit.json"
+    audit.write_text(json.dumps(AUDIT))
+    return report_of(run_folder, audits=[audit], words=["report.name=Sepsis warning", "report.owner=Clinic North"])
+
+
+@pytest.fixture(scope="session")
+def page_file(report, tmp_path_factory):
+    from prifedsync.report.html import write_page
+
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(report, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def hostile_file(report, tmp_path_factory):
+    """Every client has a name that is a trap, and so has the run."""
+    from prifedsync.report.html import write_page
+
+    rows = report.clients.rows
+    trapped = [dataclasses.replace(rows[at % len(rows)], name=name) for at, name in enumerate(HOSTILE)]
+    clients = dataclasses.replace(report.clients, rows=tuple(trapped))
+    trap = " ".join(HOSTILE)
+    curve = dataclasses.replace(report.curve, says=tuple(f"{said} {trap}" for said in report.curve.says))
+    words = {**report.words, "owner": trap}
+    changed = dataclasses.replace(
+        report, clients=clients, title=trap, folder=trap, warnings=(trap,), words=words, curve=curve
+    )
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    write_page(changed, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory):
+    """The page of 1,000 clients and 1,000 rounds, and the seconds that it took."""
+    import time
+
+    from prifedsync.report.contents import report_of
+    from prifedsync.report.html import write_page
+
+    from .large import grown
+
+    folder = grown(tmp_path_factory.mktemp("large") / "run", clients=1000, rounds=1000)
+    path = folder.parent / "report.html"
+    start = time.perf_counter()
+    write_page(report_of(folder), path)
+    return path, time.perf_counter() - start
+
+
+@pytest.fixture(scope="session")
+def comparison_file(report, tmp_path_factory):
+    from prifedsync.report.comparing import comparison_of
+    from prifedsync.report.html import write_comparison
+
+    mu = dataclasses.replace(report.guarantee.mu, upper=9.0, text="9.000")
+    louder = dataclasses.replace(report.guarantee, mu=mu)
+    other = dataclasses.replace(report, folder="other_run & <b>", guarantee=louder)
+    path = tmp_path_factory.mktemp("comparison") / "comparison.html"
+    write_comparison(comparison_of([report, other]), path)
+    return path
+
+
+@pytest.fixture
+def opened(chromium):
+    """Opens pages, and closes them after the test."""
+    pages = []
+
+    def open_page(path, **options):
+        pages.append(chromium.open(path, **options))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture(scope="session")
+def shown(chromium, page_file):
+    """The page of a report, for tests that change nothing of it."""
+    return chromium.open(page_file)
+
+
+@pytest.fixture(scope="session")
+def axe():
+    return AXE.read_text(encoding="utf-8")

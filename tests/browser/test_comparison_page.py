@@ -1,0 +1,41 @@
+"""The page that compares runs, in a real browser."""
+
+import pytest
+
+
+def test_nothing_leaves_the_file_and_nothing_is_wrong(opened, comparison_file):
+    page = opened(comparison_file)
+    assert page.problems == []
+    assert page.requests == [comparison_file.as_uri()]
+
+
+def test_runs_are_shown_as_text_and_as_points(opened, comparison_file):
+    page = opened(comparison_file)
+    names = page.js("[...document.querySelectorAll('#runs tbody th')].map(c => c.firstChild.textContent)")
+    assert names == ["run", "other_run & <b>"]
+    points = page.js("document.querySelector('[data-chart]').data[0]")
+    assert points["x"][1] == 9.0
+    assert all(below > 0 for below in points["error_y"]["arrayminus"])
+
+
+@pytest.mark.parametrize(("kind", "start"), [("markdown", "| run |"), ("latex", "\\begin{tabular}")])
+def test_tables_are_copied(kind, start, opened, comparison_file):
+    page = opened(comparison_file)
+    page.js("document.addEventListener('copy', () => { window.copied = String(getSelection()); })")
+    page.js("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.click(f'[data-copy="{kind}"]')
+    page.until("[...document.querySelectorAll('.copied')].some(e => e.textContent === 'Copied.')")
+    text = page.js(f"document.getElementById('{kind}').value")
+    assert text.startswith(start)
+    assert page.js("window.copied") == text
+
+
+def test_what_cannot_be_copied_is_selected(opened, comparison_file):
+    page = opened(comparison_file)
+    page.js("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.js("document.execCommand = () => false")
+    page.js("document.querySelector('[data-copy=latex]').focus()")
+    page.key("Enter")
+    page.until("[...document.querySelectorAll('.copied')].some(e => e.textContent.startsWith('Selected'))")
+    selected = "(a => a.value.slice(a.selectionStart, a.selectionEnd) === a.value)(document.activeElement)"
+    assert page.js(selected)

@@ -1,0 +1,72 @@
+"""What a server says of its roster before it starts anything."""
+
+import pytest
+
+from prifedsync.deploy.nodes import make_node_key
+from prifedsync.deploy.places import ServerPlaces, SitePlaces
+from prifedsync.deploy.roster import check_roster, roster
+from prifedsync.deploy.settings import ServerSettings
+from prifedsync.values import BadValue
+
+
+@pytest.fixture
+def places(tmp_path):
+    places = ServerPlaces(tmp_path / "server")
+    places.nodes.mkdir(parents=True, mode=0o700)
+    places.folder.chmod(0o700)
+    places.key.parent.mkdir(mode=0o700)
+    for path in (places.secret, places.key):
+        path.write_bytes(b"x")
+        path.chmod(0o600)
+    for name in ("a", "b%20c"):
+        write(places, name, tmp_path / name)
+    return places
+
+
+def write(places, name, folder):
+    folder.mkdir()
+    line = make_node_key(SitePlaces(folder))
+    (places.nodes / f"{name}.pub").write_text(f"{line}\n")
+    return line
+
+
+def noted(places, names=("a", "b c"), **settings):
+    notes = []
+    check_roster(ServerSettings(**settings), places, names, notes.append)
+    return [note.text for note in notes]
+
+
+def test_a_good_roster_needs_no_word(places):
+    assert set(roster(places.nodes)) == {"a", "b c"}
+    assert noted(places) == []
+
+
+def test_who_has_no_key_and_who_is_no_client_is_said(places):
+    assert noted(places, ("a", "b c", "d")) == ["client d has no key in nodes/ yet, and cannot come without"]
+    assert noted(places, ("a",)) == ["nodes/ has a key of b c, which is not a client of config.toml"]
+
+
+def test_one_key_under_two_names_is_refused(places):
+    line = (places.nodes / "a.pub").read_text()
+    (places.nodes / "b%20c.pub").write_text(line)
+    with pytest.raises(BadValue, match=r"b%20c\.pub is the key of client a too"):
+        noted(places)
+
+
+@pytest.mark.parametrize("line", ["", "ecdsa-sha2-nistp384", "-----BEGIN PUBLIC KEY-----", "ssh-ed25519 AAAA"])
+def test_what_is_no_key_is_refused_by_its_name(places, line):
+    (places.nodes / "a.pub").write_text(line)
+    with pytest.raises(BadValue, match=r"nodes/a\.pub is no public key of a SuperNode"):
+        noted(places)
+
+
+@pytest.mark.parametrize("name", ["secret", "key"])
+def test_a_secret_that_others_may_read_is_refused(places, name):
+    getattr(places, name).chmod(0o644)
+    with pytest.raises(BadValue, match="may be read or changed by other users"):
+        noted(places)
+
+
+def test_without_keys_nodes_are_not_looked_at(places):
+    (places.nodes / "a.pub").write_text("nonsense")
+    assert noted(places, insecure=True) == []

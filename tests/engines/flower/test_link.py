@@ -1,0 +1,289 @@
+"""The server's side of a SuperLink: answers are fetched one by one, and who sent them is what the SuperLink says."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from prifedsync.engines.flower import calls, letters
+from prifedsync.engines.flower import link as links
+from prifedsync.engines.flower.grid import UNREADABLE, Grid
+from prifedsync.engines.flower.link import Closed, Link, NotTaken
+from prifedsync.values import BadValue
+
+from .faking import SUPERLINK, frame_of, identity
+from .runtime import FakeRuntime, task_of
+
+A, B = 101, 102
+
+
+@pytest.fixture(autouse=True)
+def _identity():
+    identity()
+
+
+@pytest.fixture
+def runtime():
+    return FakeRuntime(node=SUPERLINK)
+
+
+@pytest.fixture
+def link(runtime):
+    made = Link(None, b"secret", dict)
+    task = task_of(runtime)
+    made._task = task
+    made._grid = Grid(task)
+    made._grid._run = type("Run", (), {"run_id": 7})()
+    yield made
+    made.close(True)
+
+
+def question(node=A, name="question"):
+    message = Message(letters.content_of(frame_of()), node, letters.TYPE, ttl=600.0)
+    message.metadata.__dict__["_message_id"] = name
+    return message
+
+
+def reply(asked, frame=b"an answer"):
+    return Message(letters.content_of(frame_of(frame, b"body")), reply_to=asked)
+
+
+def arrived(link, sent=("question", "another"), count=1):
+    """The answers that come within a while."""
+    found = []
+    end = time.monotonic() + 20.0
+    while len(found) < count:
+        assert time.monotonic() < end
+        found += link.pull(sent)
+        time.sleep(0.002)
+    return found
+
+
+def test_an_answer_comes_whole_and_once(link, runtime):
+    runtime.add(reply(question()))
+    (found,) = arrived(link)
+    assert letters.frame_of(found) == frame_of(b"an answer", b"body")
+    assert found.metadata.reply_to_message_id == "question"
+    assert found.metadata.src_node_id == A
+    assert len(runtime.confirmed) == 1
+    assert list(link.pull(["question"])) == []
+
+
+def test_a_message_in_the_name_of_another_is_that_of_its_sender(link, runtime):
+    """Client b is asked, and its pieces say that they are a's answer to a's question."""
+    forged = reply(question(A, "question"))
+    runtime.add(forged, said=reply(question(B, "another")))
+    (found,) = arrived(link)
+    assert found.metadata.src_node_id == B
+    assert found.metadata.reply_to_message_id == "another"
+
+
+def test_errors_come_too(link, runtime):
+    runtime.add(letters.refusal("a reason", question()))
+    (found,) = arrived(link)
+    assert (found.error.code, found.error.reason) == (letters.REFUSED, "a reason")
+
+
+@pytest.mark.parametrize("damage", ["nonsense", "missing", "another class"])
+def test_an_answer_that_cannot_be_read_hides_no_other(link, runtime, damage):
+    bad = reply(question(A, "question"), b"bad")
+    runtime.add(bad)
+    for name in get_all_nested_objects(bad):
+        if damage == "missing":
+            runtime.objects[name] = None
+        else:
+            runtime.objects[name] = b"nonsense" if damage == "nonsense" else b"ConfigRecord  2\0{}"
+    runtime.add(reply(question(B, "another"), b"good"))
+    found = {each.metadata.reply_to_message_id: each for each in arrived(link, count=2)}
+    assert letters.frame_of(found["another"]) == frame_of(b"good", b"body")
+    assert found["question"].error.reason == UNREADABLE
+    assert found["question"].error.code == ErrorCode.UNKNOWN
+
+
+def test_an_answer_that_is_still_being_sent_holds_up_no_other(link, runtime, monkeypatch):
+    monkeypatch.setattr(calls, "FIRST_LOOK", 0.005)
+    slow = reply(question(A, "question"), b"slow")
+    runtime.add(slow)
+    later = {name: runtime.objects[name] for name in get_all_nested_objects(slow)}
+    runtime.objects |= dict.fromkeys(later, b"")
+    runtime.add(reply(question(B, "another"), b"fast"))
+    (found,) = arrived(link)
+    assert letters.frame_of(found) == frame_of(b"fast", b"body")
+    pulled = runtime.calls.count("PullMessages")
+    assert list(link.pull(["question"])) == []
+    assert runtime.calls.count("PullMessages") == pulled  # a SuperLink would say that there is no such message any more
+    runtime.objects |= later
+    (found,) = arrived(link)
+    assert letters.frame_of(found) == frame_of(b"slow", b"body")
+
+
+def test_one_that_never_comes_is_given_up(link, runtime, monkeypatch):
+    monkeypatch.setattr(calls, "FIRST_LOOK", 0.005)
+    monkeypatch.setattr("prifedsync.engines.flower.link.SECONDS_TO_FETCH", 0.05)
+    torn = reply(question())
+    runtime.add(torn)
+    runtime.objects |= dict.fromkeys(get_all_nested_objects(torn), b"")
+    (found,) = arrived(link)
+    assert found.error.reason == UNREADABLE
+
+
+def test_a_superlink_that_is_lost_in_between_is_noticed_and_hides_no_answer(link, runtime):
+    runtime.add(reply(question(A, "question"), b"bad"))
+    runtime.add(reply(question(B, "another"), b"good"))
+    both = threading.Barrier(2)
+    real = runtime.ConfirmMessageReceived
+    first = iter([True])
+
+    def confirm(request):
+        both.wait(20.0)
+        if next(first, False):
+            raise httpx.ReadError("the SuperLink is gone")
+        return real(request)
+
+    runtime.ConfirmMessageReceived = confirm
+    assert list(link.pull(["question", "another"])) == []
+    until = time.monotonic() + 20.0
+    while not all(each.done() for each in link._grid._coming.values()):
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    found = []
+    with pytest.raises(httpx.ReadError):
+        found.extend(_all(link.pull(["question", "another"]), found))
+    assert len(found) == 1
+
+
+def _all(messages, found):
+    for each in messages:
+        found.append(each)
+    return []
+
+
+def test_a_message_that_is_not_taken_is_no_lost_superlink(link, runtime):
+    runtime.PushMessages = lambda request, real=runtime.PushMessages: _declined(real(request))
+    with pytest.raises(NotTaken):
+        link.push(question())
+    assert not issubclass(NotTaken, calls.Failed)
+
+
+def _declined(response):
+    response.message_ids[:] = [""]
+    return response
+
+
+def test_threads_end_with_the_link(runtime):
+    before = set(threading.enumerate())
+    link = Link(None, b"secret", dict)
+    link._task = task_of(runtime)
+    link._grid = Grid(link._task)
+    runtime.add(reply(question()))
+    arrived(link)
+    link.close(True)
+    end = time.monotonic() + 20.0
+    while not set(threading.enumerate()) <= before:
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    assert runtime.outputs == [("completed", "")]
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatch:DeprecationWarning")  # inside Flower
+def test_a_stopped_link_waits_for_no_superlink():
+    class Nobody:
+        def control(self):
+            raise httpx.ConnectError("nobody is there")
+
+    link = Link(Nobody(), b"secret", dict, keys=False)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(link.renew, 0)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        link.stop()
+        with pytest.raises(Closed):
+            waiting.result(timeout=5.0)
+
+
+# ---------------------------------------------------------------------- a SuperLink that does not take what it is given
+
+
+class Control:
+    """Flower's interface for runs and nodes, which knows no node and does not take one key."""
+
+    def __init__(self, refused):
+        self.refused = refused
+        self.registered = []
+
+    def ListNodes(self, request):
+        return type("Nodes", (), {"nodes_info": []})()
+
+    def RegisterNode(self, request):
+        if request.name == self.refused:
+            answer = httpx.Response(409, text="Public key already in use", request=httpx.Request("POST", "http://link"))
+            raise httpx.HTTPStatusError("409", request=answer.request, response=answer)
+        self.registered.append(request.name)
+
+    def StartRun(self, request):
+        raise httpx.ConnectError("certificate verify failed")
+
+    def close(self):
+        pass
+
+
+class Place:
+    place = "127.0.0.1:9092"
+
+    def __init__(self, control):
+        self._control = control
+
+    def control(self):
+        return self._control
+
+
+def public_line():
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+
+
+def test_a_key_that_is_not_taken_keeps_no_other_client_away(caplog):
+    roster = {name: public_line() for name in "abc"}
+    control = Control(refused="b")
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.registered == ["a", "c"]
+    assert "does not take the key of client b" in caplog.text
+    assert "already in use" in caplog.text
+
+
+def test_a_superlink_that_never_takes_the_run_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(links, "SECONDS_TO_BEGIN", 0.3)
+    link = Link(Place(Control(refused="")), b"secret", dict)
+    with pytest.raises(BadValue, match="9092 does not take the run: certificate verify failed"):
+        link.renew(0)
+
+
+def test_one_that_took_it_before_is_waited_for(monkeypatch):
+    monkeypatch.setattr(links, "SECONDS_TO_BEGIN", 0.0)
+    link = Link(Place(Control(refused="")), b"secret", dict)
+    link.submitted = 1
+    threading.Timer(1.0, link.stop).start()
+    with pytest.raises(Closed):
+        link.renew(1)
+
+
+def test_half_a_line_changes_nothing_until_it_is_whole():
+    roster = {name: public_line() for name in "ab"}
+    control = Control(refused="")
+    link = Link(Place(control), b"secret", lambda: roster)
+    link.enlist()
+    whole, roster["b"] = roster["b"], roster["b"][:40]
+    known = link._enlisted
+    assert link._keys_now() == known
+    roster["c"] = b"ecdsa-sha2-nistp384"
+    assert link._keys_now() == known
+    roster["b"] = whole
+    roster["c"] = public_line()
+    assert set(link._keys_now()) == {"a", "b", "c"}

@@ -1,0 +1,235 @@
+"""The page of a report as text: one file that loads nothing, in which every name is text. tests/browser looks at it."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from scripts.example_report import PAGE, made
+
+from prifedsync.report.comparing import comparison_of
+from prifedsync.report.contents import report_of
+from prifedsync.report.html import write_comparison, write_page
+from prifedsync.report.html.charts import plain, wrapped
+from prifedsync.report.html.markup import as_json, tag
+from prifedsync.report.html.page import LIMIT, page_of
+from prifedsync.report.html.parts import sentence
+
+TRAP = "</script><script>window.hacked = 1</script><img src=x onerror=alert(1)>\"'&amp;"
+SECTIONS = [
+    "verdict", "guarantee", "attacks", "views", "curve", "epsilon", "leaving", "conditions", "audits", "clients",
+    "utility", "reproducing", "items", "warnings", "signatures",
+]  # fmt: skip
+
+
+class Read(HTMLParser):
+    """The elements of a page, the texts of its scripts, and its visible text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.scripts, self.text, self._within = [], [], "", ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._within = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag):
+        self._within = ""
+
+    def handle_data(self, data):
+        if self._within == "script":
+            attrs, text = self.scripts[-1]
+            self.scripts[-1] = (attrs, text + data)
+        elif self._within != "style":
+            self.text += data
+
+    def ids(self, name):
+        return [attrs.get("id") for tag, attrs in self.elements if tag == name]
+
+    def data(self, name):
+        (text,) = (text for attrs, text in self.scripts if attrs.get("id") == name)
+        return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def report(sampled):
+    return report_of(sampled)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return Read(page_of(report))
+
+
+def test_all_sections_are_there_in_order_with_the_verdict_first(page):
+    assert page.ids("section") == SECTIONS
+
+
+def test_it_loads_nothing(page):
+    for _, attrs in page.elements:
+        for name in ("src", "srcset", "data", "action", "formaction", "poster"):
+            assert name not in attrs
+        assert attrs.get("href", "#").startswith("#")
+    assert "@import" not in "".join(page.text)
+    (policy,) = (attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for attrs, text in page.scripts if not attrs
+    ]
+    assert len(hashes) == 2
+    assert all(f"'sha256-{each}'" in policy for each in hashes)
+    assert "unsafe-inline" not in policy.split("script-src")[1]
+
+
+def test_names_that_are_traps_are_text(report):
+    rows = tuple(dataclasses.replace(row, name=TRAP) for row in report.clients.rows)
+    words = {name: TRAP if isinstance(value, str) else value for name, value in report.words.items()}
+    curve = dataclasses.replace(report.curve, says=tuple(TRAP for _ in report.curve.says))
+    clients = dataclasses.replace(report.clients, rows=rows)
+    changed = dataclasses.replace(
+        report, clients=clients, words=words, title=TRAP, folder=TRAP, warnings=(TRAP,), curve=curve, no_guarantee=TRAP
+    )
+    found = Read(page_of(changed))
+    assert len(found.scripts) == len(Read(page_of(report)).scripts)
+    assert not [tag for tag, _ in found.elements if tag == "img"]
+    assert not [name for _, attrs in found.elements for name in attrs if name.startswith("on")]
+    assert found.text.count(TRAP) >= len(rows) + 3
+    assert found.data("report")["title"] == TRAP
+    assert "<img" not in json.dumps(found.data("chart-curve")["data"])
+
+
+def test_numbers_are_in_it_as_json(page, report):
+    told = page.data("report")
+    wanted = json.loads(report.text())
+    wanted["clients"]["rows"] = []
+    assert told == wanted
+
+
+def test_each_client_has_a_row(page, report):
+    for row in report.clients.rows:
+        assert row.name in page.text
+
+
+@pytest.mark.parametrize("count", [1000, 10000])
+def test_it_stays_small_however_many_clients_there_are(count, report):
+    base = report.clients.rows
+    rows = tuple(dataclasses.replace(base[at % 3], name=f"{at} {'long ' * 20}") for at in range(count))
+    text = page_of(dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows)))
+    assert len(text.encode()) <= LIMIT
+    found = Read(text)
+    shown = text.count('<th scope="row">')
+    assert shown > 500
+    if count == 10000:
+        assert f"of {count:,}. All are in report.json." in found.text
+
+
+def test_a_run_that_is_not_finished_says_so(plain_unfinished):
+    found = Read(page_of(report_of(plain_unfinished)))
+    assert "do not release" in found.text
+    assert "not finished" in found.text
+    assert {"verdict", "guarantee", "items", "signatures"} <= set(found.ids("section"))
+
+
+@pytest.fixture
+def plain_unfinished(plain, copied):
+    folder = copied(plain)
+    (folder / "record.json").unlink()
+    return folder
+
+
+def test_what_was_not_measured_says_so(plain):
+    found = Read(page_of(report_of(plain)))
+    assert "not measured" in found.text
+    assert "No audit was given." in found.text
+
+
+def test_the_comparison_has_both_tables(report, tmp_path):
+    comparison = comparison_of([report, dataclasses.replace(report, folder=TRAP)])
+    write_comparison(comparison, tmp_path / "all.html")
+    found = Read((tmp_path / "all.html").read_text(encoding="utf-8"))
+    assert comparison.markdown in found.text
+    assert comparison.latex in found.text
+    assert not [tag for tag, _ in found.elements if tag == "img"]
+
+
+def test_the_file_is_written_whole(report, tmp_path):
+    write_page(report, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page_of(report)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_without_plotly_there_is_one_line_and_no_page(sampled, tmp_path):
+    code = (
+        "import sys; sys.modules['plotly'] = None\n"
+        "from pathlib import Path\n"
+        "from prifedsync.report.contents import report_of\nfrom prifedsync.report.saving import save\n"
+        "print(save(report_of(Path(sys.argv[1])), Path(sys.argv[2])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(sampled), str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines() == ["no page was written: plotly is not installed"]
+    assert (tmp_path / "report.json").is_file()
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_it_renders_without_torch(sampled, tmp_path):
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "from prifedsync.report.contents import report_of\nfrom prifedsync.report.html import write_page\n"
+        "write_page(report_of(Path(sys.argv[1])), Path(sys.argv[2]))"
+    )
+    place = str(tmp_path / "report.html")
+    subprocess.run([sys.executable, "-c", code, str(sampled), place], check=True, timeout=120)
+    assert (tmp_path / "report.html").stat().st_size > 10**6
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+def test_whatever_is_not_html_is_escaped():
+    assert tag("p", TRAP, title=TRAP).count("<") == 2
+    assert tag("p", [TRAP, [tag("b", TRAP)]]).count("<") == 4
+    assert tag("p", None, 0, class_=None, hidden=False, data_k="") == '<p data-k="">0</p>'
+    assert "<" not in as_json("x", [TRAP]).removeprefix("<script").removesuffix("</script>")
+
+
+def test_labels_of_figures_are_text():
+    assert plain("<b>a</b>") == "&lt;b&gt;a&lt;/b&gt;"
+    assert wrapped("aa bb <i>", 5) == "aa bb<br>&lt;i&gt;"
+
+
+def test_symbols_stay_as_they_are():
+    assert sentence("μ is small") == "μ is small."
+    assert sentence("an attack") == "An attack."
+    assert sentence("") == ""
+
+
+# ---------------------------------------------------------------------- docs/example-report.html
+
+# Timings, versions, hashes of files and scores may differ between machines.
+DIFFERENT = {"folder", "reproducing", "signatures", "utility", "rounds", "items"}
+
+
+def test_the_example_has_the_numbers_of_a_new_run(tmp_path):
+    shown = Read(PAGE.read_text(encoding="utf-8")).data("report")
+    told = Read(page_of(made(tmp_path / "digits"))).data("report")
+    assert shown.keys() == told.keys()
+    for name in shown.keys() - DIFFERENT:
+        assert shown[name] == told[name], name
+    for one, other in zip(shown["utility"]["scores"], told["utility"]["scores"], strict=True):
+        assert one["mean"] == pytest.approx(other["mean"], abs=0.01)
+
+
+def test_the_example_is_no_larger_than_it_must():
+    assert PAGE.stat().st_size < LIMIT
+    assert re.search(r"Example: handwritten digits", PAGE.read_text(encoding="utf-8"))

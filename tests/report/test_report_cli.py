@@ -1,0 +1,98 @@
+"""`prifedsync report`, and the report that training leaves."""
+
+import json
+import sys
+from unittest import mock
+
+import pytest
+
+from prifedsync.cli import main
+from prifedsync.report import saving
+
+
+def ran(capsys, *words, status=0):
+    """What a command prints on stdout and stderr."""
+    with mock.patch.object(sys, "argv", ["prifedsync", *map(str, words)]), pytest.raises(SystemExit) as stopped:
+        main()
+    found = capsys.readouterr()
+    assert (stopped.value.code or 0) == status, found.err
+    return found
+
+
+@pytest.fixture
+def no_plotly(monkeypatch):
+    """As where plotly is not installed."""
+
+    def missing(name, package):
+        raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+
+    monkeypatch.setattr(saving, "import_module", missing)
+
+
+def test_files_are_written_into_the_run_folder(plain, copied, capsys):
+    folder = copied(plain)
+    found = ran(capsys, "report", folder, "--set", "report.name=Sepsis warning", "--registry", folder / "entry.yaml")
+    assert found.out.splitlines()[0].startswith("review: No ledger was read")
+    assert json.loads((folder / saving.JSON).read_bytes())["title"] == "Sepsis warning"
+    assert (folder / saving.CARD).read_text(encoding="utf-8").startswith("# Sepsis warning\n")
+    assert (folder / "entry.yaml").read_text(encoding="utf-8").startswith('url_slug: "sepsis-warning"\n')
+    assert ran(capsys, "report", folder).out  # a report in the folder is no part of the next one
+
+
+def test_json_is_one_object_and_nothing_else(plain, tmp_path, capsys):
+    found = ran(capsys, "report", plain, "--out", tmp_path / "to", "--json")
+    assert json.loads(found.out) == json.loads((tmp_path / "to" / saving.JSON).read_bytes())
+    assert not (plain / saving.JSON).exists()
+
+
+def test_without_plotly_there_is_one_line_and_no_page(plain, copied, capsys, no_plotly):
+    folder = copied(plain)
+    found = ran(capsys, "report", folder)
+    assert found.err == "prifedsync: no page was written: plotly is not installed\n"
+    assert (folder / saving.JSON).is_file()
+    assert not (folder / saving.PAGE).exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"schema_version": 99}'])
+def test_a_bad_record_is_one_line_and_status_2(plain, copied, capsys, content):
+    folder = copied(plain)
+    (folder / "record.json").write_text(content)
+    found = ran(capsys, "report", folder, status=2)
+    assert found.err.startswith("prifedsync: ")
+    assert found.err.count("\n") == 1
+    assert found.out == ""
+    assert not (folder / saving.JSON).exists()
+
+
+def test_what_is_no_folder_is_refused(tmp_path, capsys):
+    assert "is not a folder" in ran(capsys, "report", tmp_path / "nowhere", status=2).err
+    assert "is not a run folder" in ran(capsys, "report", tmp_path, status=2).err
+
+
+def test_several_folders_are_compared(plain, sampled, tmp_path, capsys):
+    found = ran(capsys, "report", plain, sampled, "--out", tmp_path / "to")
+    assert "| run | μ ≤ | ε ≤ |" in found.out
+    assert len(json.loads((tmp_path / "to" / saving.COMPARED).read_bytes())["rows"]) == 2
+    printed = json.loads(ran(capsys, "report", plain, sampled, "--out", tmp_path / "to", "--json").out)
+    assert printed == json.loads((tmp_path / "to" / saving.COMPARED).read_bytes())
+    refused = ran(capsys, "report", plain, sampled, "--registry", tmp_path / "entry.yaml", status=2)
+    assert "registry belongs to one run" in refused.err
+
+
+def test_training_leaves_a_report(tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ("train", "--out", out, "--set", "rounds=2", "--set", "compare=", "--quiet")
+    found = ran(capsys, *words, "--set", "report.name=Digits")
+    assert found.out == f"{out}\n"
+    assert json.loads((out / saving.JSON).read_bytes())["title"] == "Digits"
+    assert (out / saving.CARD).is_file()
+
+
+def test_a_report_that_cannot_be_made_costs_a_line_and_no_result(tmp_path, capsys, monkeypatch):
+    def full(*given):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(saving, "write_file", full)
+    found = ran(capsys, "train", "--out", tmp_path / "run", "--set", "rounds=2", "--set", "compare=", "--quiet")
+    assert "no report was written: no space left" in found.err
+    assert (tmp_path / "run" / "record.json").is_file()

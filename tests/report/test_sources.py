@@ -1,0 +1,134 @@
+"""What a report reads: what is malformed is refused in one line, and what is optional is found."""
+
+import json
+
+import pytest
+
+from prifedsync.config import load
+from prifedsync.record import SCHEMA_VERSION
+from prifedsync.report.contents import report_of
+from prifedsync.run import prepare
+from prifedsync.values import BadValue
+
+from ..test_record import old_version
+from .runs import rewritten
+
+
+def refused(folder, **given):
+    with pytest.raises(BadValue) as error:
+        report_of(folder, **given)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"schema_version": 5}', b"null", b"[" * 9000])
+def test_a_record_that_cannot_be_read(plain, copied, content):
+    folder = copied(plain)
+    (folder / "record.json").write_bytes(content)
+    assert "record.json cannot be read" in refused(folder) or "schema_version" in refused(folder)
+
+
+def test_a_truncated_record(plain, copied):
+    folder = copied(plain)
+    whole = (folder / "record.json").read_bytes()
+    for length in range(1, len(whole) - 2, len(whole) // 20):
+        (folder / "record.json").write_bytes(whole[:length])
+        assert "cannot be read" in refused(folder)
+
+
+def test_a_newer_record(plain, copied):
+    folder = rewritten(copied(plain), lambda data: data.update(schema_version=SCHEMA_VERSION + 1))
+    assert f"1 to {SCHEMA_VERSION}" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["config"].pop("privacy"),
+        lambda data: data["guarantee"].pop("mu"),
+        lambda data: data.update(guarantee=[]),
+        lambda data: data["shared"]["plan"][0].pop("rounds"),
+        lambda data: data["shared"]["plan"][0].update(mechanism="Nothing"),
+        lambda data: data["shared"]["plan"][0].update(rounds=-1),
+        lambda data: data["clients"][0].update(noisy_queries="many"),
+        lambda data: data["clients"].clear(),
+        lambda data: data["guarantee"].update(curve=[[0.5]]),
+        lambda data: data.update(config="words"),
+    ],
+)
+def test_a_record_with_a_wrong_part(plain, copied, change):
+    assert refused(rewritten(copied(plain), change))
+
+
+def test_a_log_that_is_damaged(plain, copied):
+    folder = copied(plain)
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join([lines[0], "{\n", *lines[2:]]))
+    assert "rounds.jsonl cannot be read: line 2 is damaged" in refused(folder)
+    (folder / "rounds.jsonl").write_text("".join(lines)[:-3])
+    assert "ends in the middle of a line" in refused(folder)
+    (folder / "rounds.jsonl").unlink()
+    assert report_of(folder).rounds is None
+
+
+def test_a_folder_without_a_run(tmp_path):
+    assert "is not a run folder" in refused(tmp_path)
+
+
+def test_a_config_that_is_malformed(plain, copied):
+    folder = copied(plain)
+    (folder / "record.json").unlink()
+    (folder / "config.toml").write_text("rounds = \n")
+    assert refused(folder)
+
+
+@pytest.mark.parametrize("words", [["rounds=3"], ["report.nothing=1"], ["report.release_mu=-1"], ["report"]])
+def test_only_the_owners_words_may_be_set(plain, words):
+    assert refused(plain, words=words)
+
+
+@pytest.mark.parametrize("name", ["policies", "receipts", "audits"])
+@pytest.mark.parametrize("content", [None, "{", "[", '"text"'])
+def test_what_is_given_besides_must_be_readable(plain, tmp_path, name, content):
+    path = tmp_path / "given"
+    if content is not None:
+        path.write_text(content)
+    assert "given cannot be read" in refused(plain, **{name: [path]})
+
+
+def test_what_is_no_receipt_is_refused(plain, tmp_path):
+    path = tmp_path / "given.json"
+    path.write_text("{}")
+    assert "neither a receipt nor the export of a ledger" in refused(plain, receipts=[path])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_of_earlier_versions(plain, copied, version):
+    """Old records had one metric and other names. What they did not have is not said."""
+
+    folder = copied(plain)
+    today = json.loads((folder / "record.json").read_bytes())
+    old = old_version(version) | {"config": today["config"], "guarantee": today["guarantee"]}
+    plan = today["shared"]["plan"][0]
+    for client in old["clients"]:
+        client["plan"] = {name: value for name, value in plan.items() if name not in ("unit", "attempts")}
+        client["noisy_queries"] = client["rounds_taken"] = 4
+        client["planned"] = client["taken"] = today["shared"]["planned"][0]
+    for name in ("unit", "attempts_used", "uploads_lost", "settings", "deployment", "note"):
+        old.pop(name, None)
+    old["config"].pop("report")
+    old["config"]["privacy"].pop("masks")
+    (folder / "record.json").write_text(json.dumps(old))
+    report = report_of(folder)
+    assert report.guarantee.mu.text == report_of(plain).guarantee.mu.text
+    assert report.words["tuning"] == "not said"
+    assert [row.name for row in report.clients.rows] == ["a", "b"]
+
+
+def test_words_change_no_run():
+    """A run may be resumed under other words; anything else that is changed is refused."""
+    bare = prepare(load("digits"))
+    said = prepare(load("digits", ["report.name=Digits", "report.release_mu=2"]))
+    assert said.config.report.name == "Digits"
+    assert said._fixed_fields() == bare._fixed_fields()
+    assert prepare(load("digits", ["rounds=3"]))._fixed_fields() != bare._fixed_fields()

@@ -1,0 +1,216 @@
+"""May this model leave: each fact leads to its decision, and is the reason that is given."""
+
+import json
+
+import pytest
+
+from prifedsync.report.contents import report_of
+from prifedsync.values import BadValue
+
+from .runs import SAID, TESTED, rewritten, trained
+
+
+def verdict_of(folder, *words, **given):
+    return report_of(folder, words=[f"report.{word}" for word in words], **given).verdict
+
+
+def audit(tmp_path, **holds):
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(holds))
+    return [path]
+
+
+def test_a_run_of_which_all_is_said_may_leave(said):
+    verdict = verdict_of(said)
+    assert verdict.decision == "release"
+    assert "μ ≤ 0.5001 is within the threshold for release, 1" in verdict.reason
+    assert any("No audit was given" in each for each in verdict.would_change)
+
+
+def test_what_is_not_said_is_to_be_reviewed(plain):
+    verdict = verdict_of(plain)
+    assert verdict.decision == "review"
+    assert [ground.decision for ground in verdict.grounds] == ["review"] * 2
+    assert "No ledger was read for a, <script>, c" in verdict.grounds[0].what
+    assert "whether settings were tried" in verdict.grounds[1].what
+    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "release"
+    assert verdict_of(plain, "other_releases=none", "tuning=charged").decision == "release"
+    open_still = verdict_of(plain, "other_releases=none", 'tuning="not charged"')
+    assert open_still.decision == "review"
+    assert "was not charged" in open_still.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "decision"),
+    [
+        (("release_mu=0.501",), "release"),
+        (("release_mu=0.499",), "review"),
+        (("release_mu=0.1", "review_mu=0.499"), "do not release"),
+        (("release_epsilon=1.99",), "review"),
+        (("release_epsilon=2.0",), "release"),
+        (("review_epsilon=1.99",), "do not release"),
+    ],
+)
+def test_thresholds_are_the_owners(said, words, decision):
+    """μ is 0.5000005 and ε is 1.9931."""
+    verdict = verdict_of(said, *words)
+    assert verdict.decision == decision
+    assert any("release: μ ≤" in each for each in verdict.thresholds)
+
+
+def test_too_little_noise_is_not_released(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", report=SAID, privacy__noise_multiplier=1.0))
+    assert verdict.decision == "do not release"
+    assert verdict.reason.startswith("μ ≤ 4.001 (ε ≤ ")
+    assert "above the threshold for a review (μ ≤ 3)" in verdict.reason
+
+
+def test_no_noise_is_not_released(tmp_path):
+    changes = {"privacy__mechanism": "none", "privacy__noise_multiplier": None}
+    report = report_of(trained(tmp_path / "run", report=SAID, **changes))
+    assert report.verdict.decision == "do not release"
+    assert "without noise" in report.verdict.reason
+    assert report.guarantee is report.curve is report.progress is report.deltas is None
+    assert report.attacks == report.conditions == ()
+    assert report.no_guarantee == "no guarantee: trained without noise"
+    alone = report_of(trained(tmp_path / "alone", rule__name="alone", **changes))
+    assert alone.verdict.decision == "do not release"
+    assert "no released model" in alone.verdict.reason
+    assert alone.leaving.uploads == 0
+
+
+def test_a_public_seed_on_private_records_is_not_released(tmp_path):
+    report = report_of(trained(tmp_path / "run", report=SAID, privacy__randomness="seeded"))
+    assert report.verdict.decision == "do not release"
+    assert "can subtract the noise" in report.verdict.reason
+    assert report.guarantee.about == "the algorithm"
+    assert report.conditions[0].state == "broken"
+    assert "the guarantee" not in {each.covered_by for each in report.leaving.releases}
+
+
+def test_a_simulation_on_public_data_is_reviewed(said, copied):
+    def simulated(data):
+        data["config"]["data"]["source"] = "digits"
+        data["config"]["privacy"]["randomness"] = "seeded"
+
+    verdict = verdict_of(rewritten(copied(said), simulated))
+    assert verdict.decision == "review"
+    assert "simulation on a public data set (digits)" in verdict.reason
+
+
+def test_an_unfinished_run_is_not_released(said, copied):
+    folder = copied(said)
+    (folder / "record.json").unlink()
+    (folder / "checkpoint").mkdir()
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join(lines[:2]) + lines[2][:7])  # it was killed while it wrote
+    report = report_of(folder)
+    assert not report.run.finished
+    assert (report.run.rounds_done, report.run.rounds_planned) == (2, 4)
+    assert report.verdict.decision == "do not release"
+    assert "2 of 4 rounds and no record" in report.verdict.reason
+    assert "secret key" in report.verdict.reason
+    assert {item.status for item in report.items} == {"open"}
+    assert report.title == SAID["name"]
+
+
+def test_a_key_that_was_left_behind_is_not_released(said, copied):
+    folder = copied(said)
+    (folder / "checkpoint").mkdir()
+    verdict = verdict_of(folder)
+    assert verdict.decision == "do not release"
+    assert "secret key" in verdict.reason
+
+
+def test_scores_without_noise_are_reviewed(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", TESTED, report=SAID))
+    assert verdict.decision == "review"
+    assert "computed without noise" in verdict.reason
+
+
+def test_models_that_are_kept_are_reviewed(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", report=SAID, rule__name="ditto"))
+    assert verdict.decision == "review"
+    assert "3 personal models in this folder have no guarantee" in verdict.reason
+    assert "models/global.safetensors alone" in verdict.next_step
+
+
+def test_a_person_with_several_records_counts(said):
+    verdict = verdict_of(said, "records_of_person=4")
+    assert verdict.decision == "review"
+    assert "4 records, and is protected with ε ≤ 9.998, μ ≤ 2.001 only" in verdict.reason
+    assert verdict_of(said, "records_of_person=7").decision == "do not release"
+    assert verdict_of(said, "records_of_person=1").decision == "release"
+
+
+def test_a_delta_that_is_too_large_is_reviewed(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", report=SAID, privacy__delta=0.03))
+    assert verdict.decision == "review"
+    assert "δ = 0.03" in verdict.reason
+
+
+# ---------------------------------------------------------------------- audits
+
+
+@pytest.mark.parametrize(
+    ("holds", "decision"),
+    [
+        ({"mu": {"lower": 0.3}, "confidence": 0.95}, "release"),
+        ({"mu": {"lower": 0.51}, "confidence": 0.95}, "do not release"),
+        ({"epsilon": {"lower": 1.9}, "delta": 1e-5}, "release"),
+        ({"epsilon": {"lower": 2.0}, "delta": 1e-5}, "do not release"),
+        ({"epsilon": {"lower": 1.0}, "delta": 1e-3}, "release"),
+        ({"epsilon": {"lower": 1.9}, "delta": 1e-3}, "do not release"),  # the claim at this δ is 1.33
+        ({"passed": True, "checks": [{"name": "noise", "passed": True}]}, "release"),
+        ({"passed": False, "checks": [{"name": "noise", "passed": False}]}, "do not release"),
+    ],
+)
+def test_an_audit_beside_the_claim(said, tmp_path, holds, decision):
+    report = report_of(said, audits=audit(tmp_path, **holds))
+    assert report.verdict.decision == decision
+    (found,) = report.audits
+    assert found.broken == (decision == "do not release")
+    if decision == "do not release":
+        assert "An audit contradicts the guarantee" in report.verdict.reason
+        assert not any("No audit was given" in each for each in report.verdict.would_change)
+
+
+def test_a_band_of_an_audit_is_in_the_picture(said, tmp_path):
+    band = [[0.01, 0.9, 0.99], [0.1, 0.7, 0.9]]
+    report = report_of(said, audits=audit(tmp_path, mu={"lower": 0.1}, band=band))
+    assert report.curve.audit == ((0.01, 0.9, 0.99), (0.1, 0.7, 0.9))
+
+
+@pytest.mark.parametrize("holds", [{}, {"mu": 3}, {"epsilon": {"lower": 1}}, {"checks": [{}]}])
+def test_what_is_no_audit_is_refused(said, tmp_path, holds):
+    with pytest.raises(BadValue, match=r"audit = audit\.json cannot be read"):
+        report_of(said, audits=audit(tmp_path, **holds))
+
+
+# ---------------------------------------------------------------------- records that were changed
+
+
+def test_a_record_that_states_less_than_its_plans_is_not_used(said, copied):
+    def smaller(data):
+        data["guarantee"]["mu"] |= {"lower": 0.1, "upper": 0.2}
+
+    verdict = verdict_of(rewritten(copied(said), smaller))
+    assert verdict.decision == "do not release"
+    assert "smaller μ than its own plans" in verdict.reason
+
+
+@pytest.mark.parametrize("queries", [3, 5])
+def test_counts_that_do_not_agree_are_not_released(said, copied, queries):
+    def miscounted(data):
+        data["clients"][1]["noisy_queries"] = queries
+
+    verdict = verdict_of(rewritten(copied(said), miscounted))
+    assert verdict.decision == "do not release"
+    assert "counts of noisy queries" in verdict.reason
+    assert "<script>" in verdict.reason
+
+
+def test_the_worst_ground_is_the_reason_and_all_are_kept(plain, tmp_path):
+    verdict = verdict_of(plain, audits=audit(tmp_path, mu={"lower": 9.0}))
+    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review"]
+    assert verdict.reason == verdict.grounds[0].what
