@@ -1,28 +1,24 @@
-"""A question waits longer for its answer the longer both take to travel."""
+"""A question is given the time that it and its answer take to travel."""
 
 from types import SimpleNamespace
 
-from prifedsync.engines.flower import exchange
-from prifedsync.engines.flower.exchange import Exchange, Patience, UnderWay
+import pytest
+
+from prifedsync.engines.flower.exchange import SLOWEST, Exchange, Patience
 
 PATIENCE = Patience(whole=1e6, first=60.0, offline=90.0)
 
 
-def waited(frame, monkeypatch):
-    """The seconds of the first try."""
-    found = []
+@pytest.mark.parametrize("size", [0, 4_800_000, 400_000_000])
+def test_a_long_question_waits_longer_until_it_is_sent_again(size, monkeypatch):
+    waits = []
 
-    def sent(self, *words):
-        found.append(words[-1])
-        return SimpleNamespace(answer=b"", wrong="")
+    def send(self, asked, node, frame, seconds):
+        waits.append(seconds)
+        asked.answer = b"an answer"
 
-    monkeypatch.setattr(Exchange, "_sent", sent)
-    made = Exchange(SimpleNamespace(submitted=1, push=None))
-    made._there = {"a": 1}
-    made._asked("a", frame, PATIENCE, UnderWay(0.0))
-    return found[0]
-
-
-def test_a_long_frame_is_given_time_to_travel(monkeypatch):
-    assert waited(b"", monkeypatch) == 60.0
-    assert waited(bytes(2_000_000), monkeypatch) == 60.0 + 2_000_000 / exchange.SLOWEST
+    monkeypatch.setattr(Exchange, "_send", send)
+    exchange = Exchange(SimpleNamespace())
+    exchange._there = {"a": 1}
+    assert exchange.ask("a", bytes(size), PATIENCE) == b"an answer"
+    assert waits == [60.0 + size / SLOWEST]
