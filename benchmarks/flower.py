@@ -31,16 +31,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prifedsync.config import to_toml
 from prifedsync.deploy.hosts import Reached
 from prifedsync.deploy.places import ClientPlaces, ProjectPlaces, ServerPlaces, SitePlaces
 from prifedsync.deploy.processes import FLOWER, Process, free_port, own, program, wait_until_listening
-from prifedsync.deploy.settings import server_settings, site_settings
+from prifedsync.deploy.settings import WaitingConfig, server_settings, site_settings
+from prifedsync.files import write_file
 
 WAYS = ("bare", "transport", "layer", "owners", "whole")
 SHORT = " (short pauses)"
@@ -569,6 +572,7 @@ def block(project: Path, way: str, rounds: int, *, short: bool, clients: int = 3
 
     told = {"rounds": rounds, "short": short, "clients": clients, "floats": floats}
     with rehearsed(project, 0.0, real_records=True) as copy, ExitStack() as ending:
+        wait_as_served(copy.server)
         logs = copy.folder
         for name in CLIENTS[:clients]:
             for number, command in enumerate(commands(copy, way, name, short)):
@@ -592,6 +596,12 @@ def block(project: Path, way: str, rounds: int, *, short: bool, clients: int = 3
         if way == "layer":
             measured["legs"] = legs(measured.pop("spans"), logs / "times.txt")
         return measured
+
+
+def wait_as_served(places: ServerPlaces) -> None:
+    """A rehearsal sends questions again sooner than a server does."""
+    settings = replace(server_settings(places.folder), waiting=WaitingConfig())
+    write_file(places.settings, to_toml(settings).encode())
 
 
 def commands(copy: ProjectPlaces, way: str, name: str, short: bool) -> list[list[str]]:

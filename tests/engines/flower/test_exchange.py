@@ -96,8 +96,8 @@ def test_an_answer_that_never_comes_is_asked_for_with_longer_and_longer_waits(li
         exchange.ask_aside("a", None, Patience(whole=2.0, first=0.1, offline=0.1)).result()
     assert 2.0 <= time.time() - begun < 10.0
     waits = link.waits("a")
-    assert waits[:3] == pytest.approx([0.1, 0.2, 0.4])
-    assert max(waits) <= 0.8 + 1e-6
+    assert waits[:3] == pytest.approx([0.1, 0.2, 0.4], rel=0.05)  # and what travelling takes
+    assert max(waits) <= 0.8 * 1.05
     assert sum(waits) <= 2.1
     assert [tries for tries, _, _ in seen] == list(range(1, len(waits) + 1))
     assert {wrong for _, wrong, _ in seen} == {""}

@@ -25,6 +25,7 @@ POLL = 0.1  # seconds between two looks for answers
 LOOK = 1.0  # seconds between two looks at who is there
 BEAT = 10.0  # seconds between two signs of life to the SuperLink
 PAUSE = 1.0  # seconds until a question is sent again that a site could not have answered
+SLOWEST = 1e6  # bytes a second at which a question and its answer travel at least, over all hops
 SHORT = 5.0  # seconds that a client is waited for which was not there the last time either
 MOST_LOST = 30  # times that a question is sent again because the SuperLink was not there
 SECONDS_FOR_A_NAME = 60.0
@@ -43,7 +44,7 @@ class Patience:
     """How long a question is waited for."""
 
     whole: float  # seconds for all tries together
-    first: float  # seconds until it is sent again; each further wait is twice as long
+    first: float  # seconds until it is sent again, besides those to travel; each further wait is twice as long
     offline: float  # seconds, of a client that is not there or whose site cannot reach its owner
 
 
@@ -189,7 +190,7 @@ class Exchange:
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
         lost = 0
-        wait = patience.first
+        wait = patience.first + len(frame) / SLOWEST
         while (left := end - self._clock()) > 0:
             self._check_open()
             begun = self._clock()
