@@ -190,7 +190,7 @@ class Exchange:
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
         lost = 0
-        wait = patience.first + len(frame) / SLOWEST
+        wait = patience.first + len(frame) // SLOWEST
         while (left := end - self._clock()) > 0:
             self._check_open()
             begun = self._clock()
