@@ -98,6 +98,27 @@ def test_a_simulation_on_public_data_is_reviewed(said, copied):
     assert "simulation on a public data set (digits)" in verdict.reason
 
 
+def test_a_rehearsal_is_not_released(said, copied):
+    """Everybody was on one machine, so a page must not call it a run between machines."""
+
+    def on_one_machine(data):
+        counts = {each["name"]: {"sent": 4, "refused": 0, "lost": 0} for each in data["clients"]}
+        data["deployment"] = {
+            "carrier": "Flower 1.41.0", "rehearsal": True, "participation": "client", "answers": counts,
+        }  # fmt: skip
+        data["config"]["privacy"]["masks"] = True
+
+    report = report_of(rewritten(copied(said), on_one_machine))
+    assert report.verdict.decision == "do not release"
+    assert report.verdict.reason == "This was a rehearsal on one machine, and no ledger charges it."
+    assert "the deployment itself" in report.verdict.next_step
+    assert (report.run.rehearsal, report.run.between_machines) == (True, False)
+    texts = [*report.run.notices, report.leaving.where]
+    assert any("rehearsal" in each for each in texts)
+    assert not any("between machines" in each for each in texts)
+    assert report.leaving.where.startswith("The run was rehearsed on one machine, carried by Flower")
+
+
 def test_an_unfinished_run_is_not_released(said, copied):
     folder = copied(said)
     (folder / "record.json").unlink()

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, leaving_of
+from .leaving import Leaving, carried, leaving_of, rehearsed
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -45,6 +45,7 @@ class RunFacts:
     simulation: bool
     public_data: bool
     between_machines: bool
+    rehearsal: bool
     masked: bool
     overlapping: int
     data: str
@@ -214,7 +215,8 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         unit=record.unit if record else "person" if config["data"].get("person") else "record",
         simulation=sources.seeded,
         public_data=sources.public_data,
-        between_machines=bool(record and record.deployment),
+        between_machines=bool(record and record.deployment and not rehearsed(record)),
+        rehearsal=bool(record and rehearsed(record)),
         masked=bool(config["privacy"].get("masks")),
         overlapping=copies,
         data=config["data"]["source"],
@@ -238,10 +240,16 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
         yield "The unit is a person with all records at a client."
     if sources.config["privacy"].get("masks"):
         yield "Uploads were masked in pairs: the server learns sums only." + (
-            "" if record.deployment else " All clients were in one process, so masks were simulated."
+            " All parties were on one machine, so whoever ran it has all keys."
+            if rehearsed(record)
+            else ""
+            if record.deployment
+            else " All clients were in one process, so masks were simulated."
         )
+    if rehearsed(record):
+        yield "This was a rehearsal on one machine. No owner has charged it."
     if record.deployment:
-        yield f"The run was between machines, carried by {record.deployment['carrier']}."
+        yield carried(record.deployment)
 
 
 def _signatures(sources: Sources) -> Signatures:

@@ -11,7 +11,7 @@ from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
-from .leaving import kept_models, queries_per_round, scores_leak
+from .leaving import kept_models, queries_per_round, rehearsed, scores_leak
 from .plans import EVERY, Plans
 from .sources import Sources
 from .wording import many, named, small
@@ -95,6 +95,9 @@ def _grounds(facts: Facts) -> Iterable[Ground]:
     if facts.record is None:
         yield _unfinished(facts)
         return
+    if rehearsed(facts.record):
+        what = "This was a rehearsal on one machine, and no ledger charges it."
+        yield Ground("do not release", what, "Run the deployment itself, between the machines of its parties.")
     yield from _broken(facts, facts.record)
     yield from _about(facts, facts.record)
     yield from _size(facts)
