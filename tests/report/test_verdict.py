@@ -119,6 +119,20 @@ def test_a_rehearsal_is_not_released(said, copied):
     assert report.leaving.where.startswith("The run was rehearsed on one machine, carried by Flower")
 
 
+def test_a_released_model_that_is_missing_is_reviewed(said, copied):
+    folder = copied(said)
+    (folder / "models" / "global.safetensors").unlink()
+    verdict = verdict_of(folder)
+    assert verdict.decision == "review"
+    assert "The released model is not in the folder" in verdict.reason
+
+
+def test_masks_that_were_simulated_are_reviewed(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", report=SAID, privacy__masks=True))
+    assert verdict.decision == "review"
+    assert "Masks were simulated" in verdict.reason
+
+
 def test_an_unfinished_run_is_not_released(said, copied):
     folder = copied(said)
     (folder / "record.json").unlink()
@@ -211,13 +225,47 @@ def test_what_is_no_audit_is_refused(said, tmp_path, holds):
 # ---------------------------------------------------------------------- records that were changed
 
 
-def test_a_record_that_states_less_than_its_plans_is_not_used(said, copied):
-    def smaller(data):
-        data["guarantee"]["mu"] |= {"lower": 0.1, "upper": 0.2}
+@pytest.mark.parametrize(
+    ("place", "said_as"),
+    [
+        (("mu",), "μ"),
+        (("epsilon",), "ε"),
+        (("advantage",), "advantage"),
+        (("worst_case_participation", "mu"), "μ where others decide"),
+        (("worst_case_participation", "epsilon"), "ε where others decide"),
+    ],
+)
+@pytest.mark.parametrize("run", ["said", "sampled"])
+def test_a_record_that_states_less_than_its_plans_is_not_used(request, copied, run, place, said_as):
+    """Where there is no closed form, the plans give brackets: a record must be below the lower end to be wrong."""
 
-    verdict = verdict_of(rewritten(copied(said), smaller))
+    def smaller(data):
+        part = data["guarantee"]
+        for name in place:
+            part = part[name]
+        if part["upper"] is None:
+            pytest.skip("this run has no bound")
+        part |= {"lower": part["lower"] / 2, "upper": part["lower"] * 0.99}
+
+    verdict = verdict_of(rewritten(copied(request.getfixturevalue(run)), smaller))
     assert verdict.decision == "do not release"
-    assert "smaller μ than its own plans" in verdict.reason
+    assert f"The record states less than its plans: a smaller {said_as}" in verdict.reason
+
+
+def test_a_record_that_states_what_its_plans_have_is_used(sampled):
+    assert not any("less than its plans" in ground.what for ground in verdict_of(sampled).grounds)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_more_slots_than_the_plan_are_not_released(said, copied, participation):
+    def taken(data):
+        data["config"]["participation"] = participation
+        data["clients"][1] |= {"slots_taken": 5, "rounds_taken": 4, "noisy_queries": 5}
+
+    report = report_of(rewritten(copied(said), taken))
+    assert report.verdict.decision == "do not release"
+    assert "More slots were taken than the plan has, at <script>" in report.verdict.reason
+    assert [each.state for each in report.conditions if "more slots" in each.what] == ["broken"]
 
 
 @pytest.mark.parametrize("queries", [3, 5])

@@ -139,7 +139,8 @@ def _report(sources: Sources) -> Report:
     attacks = attacks_of(record.guarantee, plans, record.unit) if record.guarantee and guarantee else ()
     clients = clients_of(sources, record)
     audits = audits_of(sources.audits, record.guarantee, plans)
-    verdict = verdict_of(Facts(sources, record, plans, guarantee, clients, audits))
+    conditions = conditions_of(sources, record, guarantee)
+    verdict = verdict_of(Facts(sources, record, plans, guarantee, clients, audits, conditions))
     leaving = leaving_of(sources, record)
     utility = utility_of(sources, record)
     known = Known(sources, record, guarantee, attacks, clients, audits, leaving, utility, verdict)
@@ -157,7 +158,7 @@ def _report(sources: Sources) -> Report:
         progress=progress_of(sources, record, plans) if guarantee else None,
         deltas=deltas_of(record, plans) if guarantee else None,
         leaving=leaving,
-        conditions=conditions_of(sources, record, guarantee),
+        conditions=conditions,
         clients=clients,
         audits=audits,
         utility=utility,
@@ -172,7 +173,7 @@ def _report(sources: Sources) -> Report:
 def _unfinished(sources: Sources) -> Report:
     """What can be said of a run that has no record: how far it is, and that nothing may leave."""
     nothing = Plans((), True, None)
-    verdict = verdict_of(Facts(sources, None, nothing, None, None, ()))
+    verdict = verdict_of(Facts(sources, None, nothing, None, None, (), ()))
     return Report(
         title=_title(sources),
         folder=sources.folder.resolve().name,

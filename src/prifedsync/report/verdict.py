@@ -11,14 +11,16 @@ from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
-from .leaving import kept_models, queries_per_round, rehearsed, scores_leak
+from .leaving import kept_models, queries_per_round, rehearsed, scores_leak, sends
 from .plans import EVERY, Plans
-from .sources import Sources
+from .sources import GLOBAL, MODELS, Sources
+from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition, beyond_plan
 from .wording import many, named, small
 
 Decision = Literal["release", "review", "do not release"]
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
-ROOM = 1e-9  # relative: a bound that is computed anew may differ so much from the record's
+ROOM = 1e-6  # relative: a bound that is computed anew may differ so much from the record's
+RELEASED = f"{MODELS}/{GLOBAL}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Facts:
     guarantee: Guarantee | None
     clients: ClientTable | None
     audits: tuple[Audited, ...]
+    conditions: tuple[Condition, ...]
 
 
 def verdict_of(facts: Facts) -> Verdict:
@@ -103,6 +106,7 @@ def _grounds(facts: Facts) -> Iterable[Ground]:
     yield from _size(facts)
     yield from _leaks(facts, facts.record)
     yield from _others(facts)
+    yield from _conditions(facts)
 
 
 def _unfinished(facts: Facts) -> Ground:
@@ -139,6 +143,10 @@ def _counts(record: RunRecord) -> Iterable[Ground]:
     if wrong:
         what = f"The record's counts of noisy queries do not agree with its plans, at {named(wrong)}."
         yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
+    over = beyond_plan(record)
+    if over:
+        what = f"More slots were taken than the plan has, at {named(over)}: the guarantee does not count them."
+        yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
 
 
 def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
@@ -151,10 +159,22 @@ def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     said = record.guarantee
     if said is None or not facts.plans.plans:
         return
-    mu = said["mu"]["upper"]
-    if mu is not None and facts.plans.mu_lower(said["mu"]["alpha_min"]) > mu * (1 + ROOM):
-        what = "The record states a smaller μ than its own plans have."
+    smaller = [name for name, own, lower in _lower_ends(facts.plans, said) if own is not None and lower > own * (1 + ROOM)]
+    if smaller:
+        what = f"The record states less than its plans: a smaller {named(smaller)}."
         yield Ground("do not release", what, "Restore the record from a copy; do not use its numbers.")
+
+
+def _lower_ends(plans: Plans, said: Mapping[str, Any]) -> Iterable[tuple[str, float | None, float]]:
+    """Each number of a record, its upper end there, and the least that it is by the plans."""
+    delta, alpha_min = said["delta"], said["mu"]["alpha_min"]
+    worst = said["worst_case_participation"]
+    yield "μ", said["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.honest)
+    yield "ε", said["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.honest)
+    yield "advantage", said["advantage"]["upper"], max(f.advantage().lower for f in plans.honest)
+    others = "where others decide who takes part"
+    yield f"μ {others}", worst["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.worst_case)
+    yield f"ε {others}", worst["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.worst_case)
 
 
 def _about(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -246,6 +266,9 @@ def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
             f"{many(sources.personal, 'personal model')} in this folder have no guarantee: they were trained without noise."
         )
         yield Ground("review", what, "Send models/global.safetensors alone; leave models/personal with its clients.")
+    if sends(record) and not any(each.name == RELEASED for each in sources.files):
+        what = f"The released model is not in the folder: {RELEASED} is missing."
+        yield Ground("review", what, "Put it back, and make the report again: what is sent must be what is signed for.")
     if sources.key_left and not sources.seeded:
         what = "The folder still holds a checkpoint with the secret key of the draws."
         yield Ground("do not release", what, "Run `prifedsync train --resume` on the folder, which removes it.")
@@ -267,6 +290,15 @@ def _others(facts: Facts) -> Iterable[Ground]:
     elif words.tuning == "not charged":
         what = "Settings were tried on these records, and that was not charged: the numbers leave it out."
         yield Ground("review", what, "Compose the cost of all trials: T of them cost up to √T times μ.")
+
+
+def _conditions(facts: Facts) -> Iterable[Ground]:
+    """What the guarantee needs and does not have, where no ground above has said it."""
+    said_above = {DRAWS, KEY, SLOTS, SCORES} | (set() if facts.sources.public_data else {TUNING})
+    for each in facts.conditions:
+        if each.state == "broken" and each.what not in said_above:
+            what = f"The guarantee needs what is not so here: {each.what} {each.here}"
+            yield Ground("review", what, "Read what would void the guarantee, and judge without the numbers that need it.")
 
 
 def _would_change(facts: Facts, decision: Decision) -> Iterable[str]:
