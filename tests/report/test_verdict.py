@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from prifedsync.accounting import Budget
+from prifedsync.record import RunRecord
 from prifedsync.report.contents import report_of
 from prifedsync.values import BadValue
 
@@ -283,3 +285,57 @@ def test_the_worst_ground_is_the_reason_and_all_are_kept(plain, tmp_path):
     verdict = verdict_of(plain, audits=audit(tmp_path, mu={"lower": 9.0}))
     assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review"]
     assert verdict.reason == verdict.grounds[0].what
+
+
+# ---------------------------------------------------------------------- other releases
+
+
+@pytest.mark.parametrize("text", ["none", "None.", " NONE "])
+def test_no_other_releases_is_said_in_one_word(said, text):
+    assert verdict_of(said, f"other_releases={json.dumps(text)}").decision == "release"
+
+
+def test_other_releases_that_are_told_of_are_quoted(said):
+    verdict = verdict_of(said, "other_releases=a model in 2024")
+    assert verdict.decision == "review"
+    assert "“a model in 2024”" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("unit", "budget", "spent", "words", "decision", "reason"),
+    [
+        ("mu", 4.0, 0.6, (), "release", "within the threshold"),
+        ("mu", 4.0, 0.8, (), "review", "comes to μ ≤ 1.025, above the threshold for release, 1"),
+        ("mu", 4.0, 9.0, (), "do not release", "above the threshold for a review, 3"),
+        ("mu", 4.0, 15.75, (), "do not release", "above the threshold for a review, 3"),
+        ("mu", 1.0, 0.75, (), "review", "The budget of a has nothing left"),
+        ("mu", 1.0, 0.9, (), "review", "The budget of a has nothing left"),
+        ("epsilon", 10.0, 0.6, (), "review", "no threshold of ε is set"),
+        ("epsilon", 10.0, 0.6, ("release_epsilon=9",), "release", "within the threshold"),
+        ("epsilon", 10.0, 0.6, ("release_epsilon=2",), "review", "above the threshold for release, 2"),
+        ("epsilon", 10.0, 0.6, ("review_epsilon=2",), "do not release", "above the threshold for a review, 2"),
+    ],
+)
+def test_what_a_ledger_has_spent_before_counts(said, tmp_path, unit, budget, spent, words, decision, reason):
+    """The run costs μ² = 0.25, or about as much in ρ: with 0.8 spent before, √(0.8 + 0.25) = 1.0247."""
+    plan = RunRecord.read(said / "record.json").clients[0].plan
+    order = 8.0
+    limit = budget**2 if unit == "mu" else Budget(epsilon=budget, order=order).limit
+    charged = 0.2500005
+    total = spent + charged
+    receipt = {
+        "source": "a", "charged": {"unit": unit, "amount": charged}, "plan": plan,
+        "slots": {"rounds": 4, "attempts": 0}, "signature": "of somebody",
+    }  # fmt: skip
+    ledger = {
+        "source": "a", "unit": unit, "budget": budget, "delta": 1e-5, "order": order, "spent": total, "reserved": 0.0,
+        "left": max(0.0, limit - total),
+    }  # fmt: skip
+    paths = []
+    for name, holds in {"receipt": receipt, "ledger": ledger}.items():
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(holds))
+    report = report_of(said, words=[f"report.{word}" for word in words], receipts=paths)
+    assert report.verdict.decision == decision
+    assert any(reason in ground.what for ground in report.verdict.grounds)
+    assert report.clients.rows[0].spent.signature == "carries a signature, not checked here"

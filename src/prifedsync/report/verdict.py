@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import hypot, inf
 from typing import Any, Literal
 
 from ..config import ReportConfig
@@ -15,7 +16,7 @@ from .leaving import kept_models, queries_per_round, rehearsed, scores_leak, sen
 from .plans import EVERY, Plans
 from .sources import GLOBAL, MODELS, Sources
 from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition, beyond_plan
-from .wording import many, named, small
+from .wording import loss_up, many, named, small
 
 Decision = Literal["release", "review", "do not release"]
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
@@ -280,16 +281,61 @@ def _others(facts: Facts) -> Iterable[Ground]:
     if sources.public_data or facts.clients is None:
         return
     words = sources.words
-    open_to = [row.name for row in facts.clients.rows if row.spent is None]
-    if open_to and not words.other_releases:
+    yield from _ledgers(facts, facts.clients)
+    stated = words.other_releases.strip()
+    none = stated.rstrip(".").casefold() == "none"
+    if stated and not none:
+        what = f"The owner says of other releases from the same records: “{stated}”. The numbers do not count them."
+        yield Ground("review", what, "Add up their cost: μ² adds up over releases from the same records.")
+    open_to = [row.name for row in facts.clients.rows if row.spent is None or row.spent.before is None]
+    if open_to and not stated:
         what = f"No ledger was read for {named(open_to)}, so other releases from the same records are not known."
-        yield Ground("review", what, "Give their receipts (--receipt), or say it in report.other_releases.")
+        yield Ground("review", what, "Give their receipts and ledgers (--receipt), or say it in report.other_releases.")
     if words.tuning == "not said":
         what = "Nobody has said whether settings were tried on these records."
         yield Ground("review", what, 'Set report.tuning to "none", "charged" or "not charged".')
     elif words.tuning == "not charged":
         what = "Settings were tried on these records, and that was not charged: the numbers leave it out."
         yield Ground("review", what, "Compose the cost of all trials: T of them cost up to √T times μ.")
+
+
+def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
+    """What owners' ledgers have spent before, together with this run."""
+    words = facts.sources.words
+    further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
+    for row in clients.rows:
+        spent = row.spent
+        if spent is None or spent.before is None:
+            continue
+        if spent.left is not None and spent.left <= 0:
+            yield Ground("review", f"The budget of {row.name} has nothing left.", further)
+        before = spent.before.upper
+        if before == 0:
+            continue
+        if spent.unit == "mu":
+            own = row.mu.upper if row.mu else None
+            total = None if before is None or own is None else hypot(before, own)
+            release, review = words.release_mu, words.review_mu
+        elif words.release_epsilon is None and words.review_epsilon is None:
+            what = f"The ledger of {row.name} has spent ε ≤ {spent.before.text} before, and no threshold of ε is set."
+            yield Ground("review", what, "Set report.release_epsilon and report.review_epsilon.")
+            continue
+        else:
+            total = spent.total.upper if spent.total else None
+            release, review = _or_infinite(words.release_epsilon), _or_infinite(words.review_epsilon)
+        if total is None or total > release:
+            sign = "μ" if spent.unit == "mu" else "ε"
+            what = (
+                f"With what {row.name} has spent before, this run comes to {sign} ≤ {loss_up(total)}, above the threshold"
+            )
+            if total is None or total > review:
+                yield Ground("do not release", f"{what} for a review, {review:g}.", further)
+            else:
+                yield Ground("review", f"{what} for release, {release:g}.", further)
+
+
+def _or_infinite(threshold: float | None) -> float:
+    return inf if threshold is None else threshold
 
 
 def _conditions(facts: Facts) -> Iterable[Ground]:
