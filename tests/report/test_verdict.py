@@ -1,12 +1,16 @@
 """May this model leave: each fact leads to its decision, and is the reason that is given."""
 
 import json
+from time import perf_counter
 
+import numpy as np
 import pytest
 
 from prifedsync.accounting import Budget
 from prifedsync.record import RunRecord
 from prifedsync.report.contents import report_of
+from prifedsync.report.guarantee import group, group_power
+from prifedsync.report.plans import Plans
 from prifedsync.values import BadValue
 
 from .runs import SAID, TESTED, rewritten, trained
@@ -32,12 +36,15 @@ def test_a_run_of_which_all_is_said_may_leave(said):
 def test_what_is_not_said_is_to_be_reviewed(plain):
     verdict = verdict_of(plain)
     assert verdict.decision == "review"
-    assert [ground.decision for ground in verdict.grounds] == ["review"] * 2
-    assert "No ledger was read for a, <script>, c" in verdict.grounds[0].what
-    assert "whether settings were tried" in verdict.grounds[1].what
-    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "release"
-    assert verdict_of(plain, "other_releases=none", "tuning=charged").decision == "release"
-    open_still = verdict_of(plain, "other_releases=none", 'tuning="not charged"')
+    assert [ground.decision for ground in verdict.grounds] == ["review"] * 3
+    assert "how many records a person may have" in verdict.grounds[0].what
+    assert "No ledger was read for a, <script>, c" in verdict.grounds[1].what
+    assert "whether settings were tried" in verdict.grounds[2].what
+    once = "records_of_person=1"
+    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "review"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=none").decision == "release"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=charged").decision == "release"
+    open_still = verdict_of(plain, once, "other_releases=none", 'tuning="not charged"')
     assert open_still.decision == "review"
     assert "was not charged" in open_still.reason
 
@@ -180,6 +187,31 @@ def test_a_person_with_several_records_counts(said):
     assert verdict_of(said, "records_of_person=1").decision == "release"
 
 
+@pytest.mark.parametrize(("records", "decision"), [(2, "review"), (10**6, "do not release")])
+def test_a_person_is_judged_by_epsilon_where_there_is_no_mu(sampled, records, decision):
+    report = report_of(sampled, words=[f"report.records_of_person={records}"])
+    (own,) = (each for each in report.guarantee.groups if each.records == records)
+    assert own.mu is None
+    assert (own.epsilon.upper is None) == (decision == "do not release")
+    (ground,) = (each for each in report.verdict.grounds if "A person may have" in each.what)
+    assert ground.decision == decision
+
+
+def test_a_million_records_of_a_person_are_soon_computed(sampled):
+    """Where power cannot rise any more it stays as it is; before that, stopping may only make the bound larger."""
+    plans = Plans.of(RunRecord.read(sampled / "record.json").clients)
+    begun = perf_counter()
+    found = group(plans, 10**6, 1e-5)
+    assert perf_counter() - begun < 2
+    assert found.correct.upper == 1
+    alpha = np.array([1e-9, 1e-3, 0.5])
+    power = alpha
+    for _ in range(5):
+        power = plans.power(power)
+    assert (group_power(plans, 5, alpha) == power).all()
+    assert (group_power(plans, 10**6, alpha) >= power).all()
+
+
 def test_a_delta_that_is_too_large_is_reviewed(tmp_path):
     verdict = verdict_of(trained(tmp_path / "run", report=SAID, privacy__delta=0.03))
     assert verdict.decision == "review"
@@ -283,7 +315,7 @@ def test_counts_that_do_not_agree_are_not_released(said, copied, queries):
 
 def test_the_worst_ground_is_the_reason_and_all_are_kept(plain, tmp_path):
     verdict = verdict_of(plain, audits=audit(tmp_path, mu={"lower": 9.0}))
-    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review"]
+    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review", "review"]
     assert verdict.reason == verdict.grounds[0].what
 
 

@@ -231,14 +231,23 @@ def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
     """Where a person has several records, what counts is what protects the person."""
     words = facts.sources.words
     own = next((group for group in guarantee.groups if group.records == words.records_of_person), None)
-    mu = own.mu.upper if own and own.mu else None
-    enough = mu is not None and mu <= words.release_mu and guarantee.groups_hold_for == EVERY
-    if own is None or enough:
+    if guarantee.unit == "record" and not words.records_of_person and not facts.sources.public_data:
+        what = "Nobody has said how many records a person may have: the guarantee is of one record."
+        yield Ground("review", what, "Set report.records_of_person, or train with the person as the unit (data.person).")
+    if own is None:
+        return
+    mu = own.mu.upper if own.mu else None
+    epsilon = own.epsilon.upper
+    known = mu is not None and mu <= words.release_mu and not _above(epsilon, words.release_epsilon)
+    if known and guarantee.groups_hold_for == EVERY:
         return
     numbers = f"ε ≤ {own.epsilon.text}" + (f", μ ≤ {own.mu.text}" if own.mu else "")
     whose = "" if guarantee.groups_hold_for == EVERY else f" (of {guarantee.groups_hold_for})"
     what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only."
-    decision: Decision = "do not release" if mu is not None and mu > words.review_mu else "review"
+    too_much = mu is not None and mu > words.review_mu
+    nothing = mu is None and (epsilon is None or epsilon == inf)
+    refused = too_much or nothing or _above(epsilon, words.review_epsilon)
+    decision: Decision = "do not release" if refused else "review"
     yield Ground(decision, what, "Train again with the person as the unit: set data.person.")
 
 
@@ -323,7 +332,7 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
         else:
             total = spent.total.upper if spent.total else None
             release, review = _or_infinite(words.release_epsilon), _or_infinite(words.review_epsilon)
-        if total is None or total > release:
+        if total is None or total > min(release, review):
             sign = "μ" if spent.unit == "mu" else "ε"
             what = (
                 f"With what {row.name} has spent before, this run comes to {sign} ≤ {loss_up(total)}, above the threshold"
