@@ -30,7 +30,7 @@ SAID = {  # an owner who has said everything that a verdict asks for
     "reason": "as in an earlier project",
     "tuning": "none",
     "exploration": "none",
-    "other_releases": "there are none",
+    "other_releases": "none",
     "data_location": "at the clinics",
     "data_access": "two administrators",
     "columns": "all of them are vital signs",

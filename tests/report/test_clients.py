@@ -60,11 +60,14 @@ def test_a_ledger_says_what_was_spent_before_and_what_is_left(said, tmp_path):
     assert [each.name for each in report.signatures.extras] == ["policy.toml", "clinic-receipt.json", "clinic-ledger.json"]
 
 
-def test_a_receipt_alone_says_what_was_charged(said, tmp_path):
+def test_a_receipt_alone_says_what_was_charged(said, plain, tmp_path):
     receipt, _ = exported(plan_of(said), tmp_path, source="a/admissions")
     spent = report_of(said, receipts=[receipt]).clients.rows[0].spent
     assert spent.agrees
-    assert spent.before is spent.left is None
+    assert spent.before is spent.total is spent.left is None
+    assert spent.signature == "none"
+    grounds = report_of(plain, receipts=[receipt]).verdict.grounds
+    assert any("No ledger was read for a, <script>, c" in ground.what for ground in grounds)
 
 
 def test_a_ledger_that_charged_less_contradicts_the_record(said, tmp_path):

@@ -1,10 +1,16 @@
 """May this model leave: each fact leads to its decision, and is the reason that is given."""
 
 import json
+from time import perf_counter
 
+import numpy as np
 import pytest
 
+from prifedsync.accounting import Budget
+from prifedsync.record import RunRecord
 from prifedsync.report.contents import report_of
+from prifedsync.report.guarantee import group, group_power
+from prifedsync.report.plans import Plans
 from prifedsync.values import BadValue
 
 from .runs import SAID, TESTED, rewritten, trained
@@ -30,12 +36,15 @@ def test_a_run_of_which_all_is_said_may_leave(said):
 def test_what_is_not_said_is_to_be_reviewed(plain):
     verdict = verdict_of(plain)
     assert verdict.decision == "review"
-    assert [ground.decision for ground in verdict.grounds] == ["review"] * 2
-    assert "No ledger was read for a, <script>, c" in verdict.grounds[0].what
-    assert "whether settings were tried" in verdict.grounds[1].what
-    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "release"
-    assert verdict_of(plain, "other_releases=none", "tuning=charged").decision == "release"
-    open_still = verdict_of(plain, "other_releases=none", 'tuning="not charged"')
+    assert [ground.decision for ground in verdict.grounds] == ["review"] * 3
+    assert "how many records a person may have" in verdict.grounds[0].what
+    assert "No ledger was read for a, <script>, c" in verdict.grounds[1].what
+    assert "whether settings were tried" in verdict.grounds[2].what
+    once = "records_of_person=1"
+    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "review"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=none").decision == "release"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=charged").decision == "release"
+    open_still = verdict_of(plain, once, "other_releases=none", 'tuning="not charged"')
     assert open_still.decision == "review"
     assert "was not charged" in open_still.reason
 
@@ -98,6 +107,41 @@ def test_a_simulation_on_public_data_is_reviewed(said, copied):
     assert "simulation on a public data set (digits)" in verdict.reason
 
 
+def test_a_rehearsal_is_not_released(said, copied):
+    """Everybody was on one machine, so a page must not call it a run between machines."""
+
+    def on_one_machine(data):
+        counts = {each["name"]: {"sent": 4, "refused": 0, "lost": 0} for each in data["clients"]}
+        data["deployment"] = {
+            "carrier": "Flower 1.41.0", "rehearsal": True, "participation": "client", "answers": counts,
+        }  # fmt: skip
+        data["config"]["privacy"]["masks"] = True
+
+    report = report_of(rewritten(copied(said), on_one_machine))
+    assert report.verdict.decision == "do not release"
+    assert report.verdict.reason == "This was a rehearsal on one machine, and no ledger charges it."
+    assert "the deployment itself" in report.verdict.next_step
+    assert (report.run.rehearsal, report.run.between_machines) == (True, False)
+    texts = [*report.run.notices, report.leaving.where]
+    assert any("rehearsal" in each for each in texts)
+    assert not any("between machines" in each for each in texts)
+    assert report.leaving.where.startswith("The run was rehearsed on one machine, carried by Flower")
+
+
+def test_a_released_model_that_is_missing_is_reviewed(said, copied):
+    folder = copied(said)
+    (folder / "models" / "global.safetensors").unlink()
+    verdict = verdict_of(folder)
+    assert verdict.decision == "review"
+    assert "The released model is not in the folder" in verdict.reason
+
+
+def test_masks_that_were_simulated_are_reviewed(tmp_path):
+    verdict = verdict_of(trained(tmp_path / "run", report=SAID, privacy__masks=True))
+    assert verdict.decision == "review"
+    assert "Masks were simulated" in verdict.reason
+
+
 def test_an_unfinished_run_is_not_released(said, copied):
     folder = copied(said)
     (folder / "record.json").unlink()
@@ -141,6 +185,31 @@ def test_a_person_with_several_records_counts(said):
     assert "4 records, and is protected with ε ≤ 9.998, μ ≤ 2.001 only" in verdict.reason
     assert verdict_of(said, "records_of_person=7").decision == "do not release"
     assert verdict_of(said, "records_of_person=1").decision == "release"
+
+
+@pytest.mark.parametrize(("records", "decision"), [(2, "review"), (10**6, "do not release")])
+def test_a_person_is_judged_by_epsilon_where_there_is_no_mu(sampled, records, decision):
+    report = report_of(sampled, words=[f"report.records_of_person={records}"])
+    (own,) = (each for each in report.guarantee.groups if each.records == records)
+    assert own.mu is None
+    assert (own.epsilon.upper is None) == (decision == "do not release")
+    (ground,) = (each for each in report.verdict.grounds if "A person may have" in each.what)
+    assert ground.decision == decision
+
+
+def test_a_million_records_of_a_person_are_soon_computed(sampled):
+    """Where power cannot rise any more it stays as it is; before that, stopping may only make the bound larger."""
+    plans = Plans.of(RunRecord.read(sampled / "record.json").clients)
+    begun = perf_counter()
+    found = group(plans, 10**6, 1e-5)
+    assert perf_counter() - begun < 2
+    assert found.correct.upper == 1
+    alpha = np.array([1e-9, 1e-3, 0.5])
+    power = alpha
+    for _ in range(5):
+        power = plans.power(power)
+    assert (group_power(plans, 5, alpha) == power).all()
+    assert (group_power(plans, 10**6, alpha) >= power).all()
 
 
 def test_a_delta_that_is_too_large_is_reviewed(tmp_path):
@@ -190,13 +259,47 @@ def test_what_is_no_audit_is_refused(said, tmp_path, holds):
 # ---------------------------------------------------------------------- records that were changed
 
 
-def test_a_record_that_states_less_than_its_plans_is_not_used(said, copied):
-    def smaller(data):
-        data["guarantee"]["mu"] |= {"lower": 0.1, "upper": 0.2}
+@pytest.mark.parametrize(
+    ("place", "said_as"),
+    [
+        (("mu",), "μ"),
+        (("epsilon",), "ε"),
+        (("advantage",), "advantage"),
+        (("worst_case_participation", "mu"), "μ where others decide"),
+        (("worst_case_participation", "epsilon"), "ε where others decide"),
+    ],
+)
+@pytest.mark.parametrize("run", ["said", "sampled"])
+def test_a_record_that_states_less_than_its_plans_is_not_used(request, copied, run, place, said_as):
+    """Where there is no closed form, the plans give brackets: a record must be below the lower end to be wrong."""
 
-    verdict = verdict_of(rewritten(copied(said), smaller))
+    def smaller(data):
+        part = data["guarantee"]
+        for name in place:
+            part = part[name]
+        if part["upper"] is None:
+            pytest.skip("this run has no bound")
+        part |= {"lower": part["lower"] / 2, "upper": part["lower"] * 0.99}
+
+    verdict = verdict_of(rewritten(copied(request.getfixturevalue(run)), smaller))
     assert verdict.decision == "do not release"
-    assert "smaller μ than its own plans" in verdict.reason
+    assert f"The record states less than its plans: a smaller {said_as}" in verdict.reason
+
+
+def test_a_record_that_states_what_its_plans_have_is_used(sampled):
+    assert not any("less than its plans" in ground.what for ground in verdict_of(sampled).grounds)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_more_slots_than_the_plan_are_not_released(said, copied, participation):
+    def taken(data):
+        data["config"]["participation"] = participation
+        data["clients"][1] |= {"slots_taken": 5, "rounds_taken": 4, "noisy_queries": 5}
+
+    report = report_of(rewritten(copied(said), taken))
+    assert report.verdict.decision == "do not release"
+    assert "More slots were taken than the plan has, at <script>" in report.verdict.reason
+    assert [each.state for each in report.conditions if "more slots" in each.what] == ["broken"]
 
 
 @pytest.mark.parametrize("queries", [3, 5])
@@ -212,5 +315,59 @@ def test_counts_that_do_not_agree_are_not_released(said, copied, queries):
 
 def test_the_worst_ground_is_the_reason_and_all_are_kept(plain, tmp_path):
     verdict = verdict_of(plain, audits=audit(tmp_path, mu={"lower": 9.0}))
-    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review"]
+    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review", "review"]
     assert verdict.reason == verdict.grounds[0].what
+
+
+# ---------------------------------------------------------------------- other releases
+
+
+@pytest.mark.parametrize("text", ["none", "None.", " NONE "])
+def test_no_other_releases_is_said_in_one_word(said, text):
+    assert verdict_of(said, f"other_releases={json.dumps(text)}").decision == "release"
+
+
+def test_other_releases_that_are_told_of_are_quoted(said):
+    verdict = verdict_of(said, "other_releases=a model in 2024")
+    assert verdict.decision == "review"
+    assert "“a model in 2024”" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("unit", "budget", "spent", "words", "decision", "reason"),
+    [
+        ("mu", 4.0, 0.6, (), "release", "within the threshold"),
+        ("mu", 4.0, 0.8, (), "review", "comes to μ ≤ 1.025, above the threshold for release, 1"),
+        ("mu", 4.0, 9.0, (), "do not release", "above the threshold for a review, 3"),
+        ("mu", 4.0, 15.75, (), "do not release", "above the threshold for a review, 3"),
+        ("mu", 1.0, 0.75, (), "review", "The budget of a has nothing left"),
+        ("mu", 1.0, 0.9, (), "review", "The budget of a has nothing left"),
+        ("epsilon", 10.0, 0.6, (), "review", "no threshold of ε is set"),
+        ("epsilon", 10.0, 0.6, ("release_epsilon=9",), "release", "within the threshold"),
+        ("epsilon", 10.0, 0.6, ("release_epsilon=2",), "review", "above the threshold for release, 2"),
+        ("epsilon", 10.0, 0.6, ("review_epsilon=2",), "do not release", "above the threshold for a review, 2"),
+    ],
+)
+def test_what_a_ledger_has_spent_before_counts(said, tmp_path, unit, budget, spent, words, decision, reason):
+    """The run costs μ² = 0.25, or about as much in ρ: with 0.8 spent before, √(0.8 + 0.25) = 1.0247."""
+    plan = RunRecord.read(said / "record.json").clients[0].plan
+    order = 8.0
+    limit = budget**2 if unit == "mu" else Budget(epsilon=budget, order=order).limit
+    charged = 0.2500005
+    total = spent + charged
+    receipt = {
+        "source": "a", "charged": {"unit": unit, "amount": charged}, "plan": plan,
+        "slots": {"rounds": 4, "attempts": 0}, "signature": "of somebody",
+    }  # fmt: skip
+    ledger = {
+        "source": "a", "unit": unit, "budget": budget, "delta": 1e-5, "order": order, "spent": total, "reserved": 0.0,
+        "left": max(0.0, limit - total),
+    }  # fmt: skip
+    paths = []
+    for name, holds in {"receipt": receipt, "ledger": ledger}.items():
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(holds))
+    report = report_of(said, words=[f"report.{word}" for word in words], receipts=paths)
+    assert report.verdict.decision == decision
+    assert any(reason in ground.what for ground in report.verdict.grounds)
+    assert report.clients.rows[0].spent.signature == "carries a signature, not checked here"

@@ -15,6 +15,7 @@ from .guarantee import Stated, stated
 from .leaving import uploads_of
 from .sources import Extra, Sources
 
+SIGNATURE = "carries a signature, not checked here"
 NO_LEDGER = "no receipt of this client's ledger was given"
 
 
@@ -24,6 +25,7 @@ class Spent:
 
     agrees   whether the receipt is about this client's plan; `why` it is not
     before   what other runs have spent or reserved; None where the whole ledger was not given
+    total    the same with this run
     """
 
     source: str
@@ -33,8 +35,9 @@ class Spent:
     budget: float | None
     by_this_run: Stated | None
     before: Stated | None
+    total: Stated | None
     left: float | None
-    signed: bool
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,9 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
         budget=ledger["budget"] if ledger else None,
         by_this_run=_as_budget(budget, amount),
         before=_as_budget(budget, _others(ledger, amount)),
+        total=_as_budget(budget, _total(ledger, amount)),
         left=_left(ledger, budget),
-        signed="signature" in said,
+        signature=SIGNATURE if "signature" in said else "none",
     )
 
 
@@ -193,6 +197,13 @@ def _others(ledger: Mapping[str, Any] | None, amount: float | None) -> float | N
     if ledger is None or amount is None:
         return None
     return max(0.0, float(ledger["spent"]) + float(ledger["reserved"]) - amount)
+
+
+def _total(ledger: Mapping[str, Any] | None, amount: float | None) -> float | None:
+    """What all runs have spent or reserved, and this one in any case."""
+    if ledger is None or amount is None:
+        return None
+    return max(float(ledger["spent"]) + float(ledger["reserved"]), amount)
 
 
 def _left(ledger: Mapping[str, Any] | None, budget: Budget | None) -> float | None:

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, leaving_of
+from .leaving import Leaving, carried, leaving_of, rehearsed
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -45,6 +45,7 @@ class RunFacts:
     simulation: bool
     public_data: bool
     between_machines: bool
+    rehearsal: bool
     masked: bool
     overlapping: int
     data: str
@@ -138,7 +139,8 @@ def _report(sources: Sources) -> Report:
     attacks = attacks_of(record.guarantee, plans, record.unit) if record.guarantee and guarantee else ()
     clients = clients_of(sources, record)
     audits = audits_of(sources.audits, record.guarantee, plans)
-    verdict = verdict_of(Facts(sources, record, plans, guarantee, clients, audits))
+    conditions = conditions_of(sources, record, guarantee)
+    verdict = verdict_of(Facts(sources, record, plans, guarantee, clients, audits, conditions))
     leaving = leaving_of(sources, record)
     utility = utility_of(sources, record)
     known = Known(sources, record, guarantee, attacks, clients, audits, leaving, utility, verdict)
@@ -156,7 +158,7 @@ def _report(sources: Sources) -> Report:
         progress=progress_of(sources, record, plans) if guarantee else None,
         deltas=deltas_of(record, plans) if guarantee else None,
         leaving=leaving,
-        conditions=conditions_of(sources, record, guarantee),
+        conditions=conditions,
         clients=clients,
         audits=audits,
         utility=utility,
@@ -171,7 +173,7 @@ def _report(sources: Sources) -> Report:
 def _unfinished(sources: Sources) -> Report:
     """What can be said of a run that has no record: how far it is, and that nothing may leave."""
     nothing = Plans((), True, None)
-    verdict = verdict_of(Facts(sources, None, nothing, None, None, ()))
+    verdict = verdict_of(Facts(sources, None, nothing, None, None, (), ()))
     return Report(
         title=_title(sources),
         folder=sources.folder.resolve().name,
@@ -214,7 +216,8 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         unit=record.unit if record else "person" if config["data"].get("person") else "record",
         simulation=sources.seeded,
         public_data=sources.public_data,
-        between_machines=bool(record and record.deployment),
+        between_machines=bool(record and record.deployment and not rehearsed(record)),
+        rehearsal=bool(record and rehearsed(record)),
         masked=bool(config["privacy"].get("masks")),
         overlapping=copies,
         data=config["data"]["source"],
@@ -238,10 +241,16 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
         yield "The unit is a person with all records at a client."
     if sources.config["privacy"].get("masks"):
         yield "Uploads were masked in pairs: the server learns sums only." + (
-            "" if record.deployment else " All clients were in one process, so masks were simulated."
+            " All parties were on one machine, so whoever ran it has all keys."
+            if rehearsed(record)
+            else ""
+            if record.deployment
+            else " All clients were in one process, so masks were simulated."
         )
+    if rehearsed(record):
+        yield "This was a rehearsal on one machine. No owner has charged it."
     if record.deployment:
-        yield f"The run was between machines, carried by {record.deployment['carrier']}."
+        yield carried(record.deployment)
 
 
 def _signatures(sources: Sources) -> Signatures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp
+from math import exp, expm1
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from .wording import loss_up, many, share_up, small
 
 GROUPS = (2, 5, 10)  # records of one person, in the table of groups
 LEAST_DELTA = 1e-300
+MOST_STEPS = 1000  # of a power function that is applied again and again
+ALMOST = 1 - 1e-12  # a power that is not told from 1
+SLACK = 1e-9  # outweighs the rounding of exponentials
 _TINY = np.concatenate(([1e-30], np.geomspace(1e-18, 1.0, 8001)))
 _FINE = np.unique(np.concatenate((np.geomspace(1e-9, 0.1, 400), np.linspace(0.1, 1.0, 901))))
 JUDGEMENT = (
@@ -251,11 +254,22 @@ def group(plans: Plans, records: int, delta: float) -> Group:
 
 
 def group_power(plans: Plans, records: int, alpha: np.ndarray) -> np.ndarray:
-    """Upper bound on the true positive rate against a group: the power function applied once for each record."""
+    """Upper bound on the true positive rate against a group: the power function applied once for each record.
+
+    It rises from record to record. Where it cannot rise any more the others change nothing, and where nobody will wait for
+    that the bound is 1.
+    """
     power = alpha
-    for _ in range(records):
-        power = np.asarray(plans.power(power))
-    return power
+    for _ in range(min(records, MOST_STEPS)):
+        before, power = power, np.asarray(plans.power(power))
+        if np.array_equal(before, power):
+            return power
+        if power.min() >= ALMOST:
+            break
+    else:
+        if records <= MOST_STEPS:
+            return power
+    return np.ones_like(alpha)
 
 
 def group_advantage(plans: Plans, records: int) -> float:
@@ -279,6 +293,13 @@ def _from_curve(plans: Plans, records: int, delta: float) -> float | None:
     return float(np.max(np.log((power[1:] - delta)[above] / _TINY[:-1][above]), initial=0.0) * (1 + ROUNDING))
 
 
+def _growth(epsilon: float, records: int) -> float:
+    """(e^{kε} − 1)/(e^ε − 1), rounded up."""
+    if records <= MOST_STEPS:
+        return sum(exp(step * epsilon) for step in range(records)) * (1 + ROUNDING)
+    return float(records if epsilon == 0 else expm1(records * epsilon) / expm1(epsilon)) * (1 + SLACK)
+
+
 def _from_pairs(plans: Plans, records: int, delta: float) -> float | None:
     """(ε, δ′) of one record is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) of k; δ′ is lowered until that is at most δ."""
     smaller = delta
@@ -286,7 +307,9 @@ def _from_pairs(plans: Plans, records: int, delta: float) -> float | None:
         epsilon = plans.epsilon(smaller)
         if not np.isfinite(epsilon):
             return None
-        growth = sum(exp(min(700.0, step * epsilon)) for step in range(records)) * (1 + ROUNDING)
+        if (records - 1) * epsilon > 700:  # δ′ would have to be below δ·e^−700
+            return None
+        growth = _growth(epsilon, records)
         if smaller * growth <= delta:
             return records * epsilon
         smaller = min(smaller / 2, delta / growth / 2)

@@ -87,6 +87,17 @@ def kept_models(record: RunRecord) -> bool:
     return KEPT in record.personal_models
 
 
+def rehearsed(record: RunRecord) -> bool:
+    """Whether all parties were on one machine, to try the run out."""
+    return bool((record.deployment or {}).get("rehearsal"))
+
+
+def carried(deployment: Mapping[str, Any]) -> str:
+    """Where the parties were, and what carried their messages."""
+    how = "rehearsed on one machine" if deployment.get("rehearsal") else "between machines"
+    return f"The run was {how}, carried by {deployment['carrier']}."
+
+
 def covered(sources: Sources, record: RunRecord) -> Cover:
     """What protects a release with noise."""
     if record.guarantee is None:
@@ -97,7 +108,9 @@ def covered(sources: Sources, record: RunRecord) -> Cover:
 def _where(record: RunRecord) -> str:
     if record.deployment is None:
         return "All clients were in one process. Whoever ran it had all records; nothing was sent over a network."
-    return f"The run was between machines, carried by {record.deployment['carrier']}."
+    if rehearsed(record):
+        return f"{carried(record.deployment)} Whoever ran it had all records that it used."
+    return carried(record.deployment)
 
 
 def _releases(sources: Sources, record: RunRecord, uploads: int) -> Iterable[Release]:

@@ -80,10 +80,6 @@ class Plans:
         """Upper bound on ε at δ."""
         return max(_epsilon(f, delta) for f in self.honest)
 
-    def mu_lower(self, alpha_min: float) -> float:
-        """Lower bound on the μ that the plans have, to compare a record with."""
-        return max(f.mu(alpha_min).lower for f in self.honest)
-
     @property
     def gaussian_mu(self) -> float | None:
         """μ where every guarantee is exactly a Gaussian one; None otherwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import hypot, inf
 from typing import Any, Literal
 
 from ..config import ReportConfig
@@ -11,14 +12,16 @@ from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
-from .leaving import kept_models, queries_per_round, scores_leak
+from .leaving import kept_models, queries_per_round, rehearsed, scores_leak, sends
 from .plans import EVERY, Plans
-from .sources import Sources
-from .wording import many, named, small
+from .sources import GLOBAL, MODELS, Sources
+from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition, beyond_plan
+from .wording import loss_up, many, named, small
 
 Decision = Literal["release", "review", "do not release"]
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
-ROOM = 1e-9  # relative: a bound that is computed anew may differ so much from the record's
+ROOM = 1e-6  # relative: a bound that is computed anew may differ so much from the record's
+RELEASED = f"{MODELS}/{GLOBAL}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Facts:
     guarantee: Guarantee | None
     clients: ClientTable | None
     audits: tuple[Audited, ...]
+    conditions: tuple[Condition, ...]
 
 
 def verdict_of(facts: Facts) -> Verdict:
@@ -95,11 +99,15 @@ def _grounds(facts: Facts) -> Iterable[Ground]:
     if facts.record is None:
         yield _unfinished(facts)
         return
+    if rehearsed(facts.record):
+        what = "This was a rehearsal on one machine, and no ledger charges it."
+        yield Ground("do not release", what, "Run the deployment itself, between the machines of its parties.")
     yield from _broken(facts, facts.record)
     yield from _about(facts, facts.record)
     yield from _size(facts)
     yield from _leaks(facts, facts.record)
     yield from _others(facts)
+    yield from _conditions(facts)
 
 
 def _unfinished(facts: Facts) -> Ground:
@@ -136,6 +144,10 @@ def _counts(record: RunRecord) -> Iterable[Ground]:
     if wrong:
         what = f"The record's counts of noisy queries do not agree with its plans, at {named(wrong)}."
         yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
+    over = beyond_plan(record)
+    if over:
+        what = f"More slots were taken than the plan has, at {named(over)}: the guarantee does not count them."
+        yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
 
 
 def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
@@ -148,10 +160,22 @@ def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     said = record.guarantee
     if said is None or not facts.plans.plans:
         return
-    mu = said["mu"]["upper"]
-    if mu is not None and facts.plans.mu_lower(said["mu"]["alpha_min"]) > mu * (1 + ROOM):
-        what = "The record states a smaller μ than its own plans have."
+    smaller = [name for name, own, lower in _lower_ends(facts.plans, said) if own is not None and lower > own * (1 + ROOM)]
+    if smaller:
+        what = f"The record states less than its plans: a smaller {named(smaller)}."
         yield Ground("do not release", what, "Restore the record from a copy; do not use its numbers.")
+
+
+def _lower_ends(plans: Plans, said: Mapping[str, Any]) -> Iterable[tuple[str, float | None, float]]:
+    """Each number of a record, its upper end there, and the least that it is by the plans."""
+    delta, alpha_min = said["delta"], said["mu"]["alpha_min"]
+    worst = said["worst_case_participation"]
+    yield "μ", said["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.honest)
+    yield "ε", said["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.honest)
+    yield "advantage", said["advantage"]["upper"], max(f.advantage().lower for f in plans.honest)
+    others = "where others decide who takes part"
+    yield f"μ {others}", worst["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.worst_case)
+    yield f"ε {others}", worst["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.worst_case)
 
 
 def _about(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -207,14 +231,23 @@ def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
     """Where a person has several records, what counts is what protects the person."""
     words = facts.sources.words
     own = next((group for group in guarantee.groups if group.records == words.records_of_person), None)
-    mu = own.mu.upper if own and own.mu else None
-    enough = mu is not None and mu <= words.release_mu and guarantee.groups_hold_for == EVERY
-    if own is None or enough:
+    if guarantee.unit == "record" and not words.records_of_person and not facts.sources.public_data:
+        what = "Nobody has said how many records a person may have: the guarantee is of one record."
+        yield Ground("review", what, "Set report.records_of_person, or train with the person as the unit (data.person).")
+    if own is None:
+        return
+    mu = own.mu.upper if own.mu else None
+    epsilon = own.epsilon.upper
+    known = mu is not None and mu <= words.release_mu and not _above(epsilon, words.release_epsilon)
+    if known and guarantee.groups_hold_for == EVERY:
         return
     numbers = f"ε ≤ {own.epsilon.text}" + (f", μ ≤ {own.mu.text}" if own.mu else "")
     whose = "" if guarantee.groups_hold_for == EVERY else f" (of {guarantee.groups_hold_for})"
     what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only."
-    decision: Decision = "do not release" if mu is not None and mu > words.review_mu else "review"
+    too_much = mu is not None and mu > words.review_mu
+    nothing = mu is None and (epsilon is None or epsilon == inf)
+    refused = too_much or nothing or _above(epsilon, words.review_epsilon)
+    decision: Decision = "do not release" if refused else "review"
     yield Ground(decision, what, "Train again with the person as the unit: set data.person.")
 
 
@@ -243,6 +276,9 @@ def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
             f"{many(sources.personal, 'personal model')} in this folder have no guarantee: they were trained without noise."
         )
         yield Ground("review", what, "Send models/global.safetensors alone; leave models/personal with its clients.")
+    if sends(record) and not any(each.name == RELEASED for each in sources.files):
+        what = f"The released model is not in the folder: {RELEASED} is missing."
+        yield Ground("review", what, "Put it back, and make the report again: what is sent must be what is signed for.")
     if sources.key_left and not sources.seeded:
         what = "The folder still holds a checkpoint with the secret key of the draws."
         yield Ground("do not release", what, "Run `prifedsync train --resume` on the folder, which removes it.")
@@ -254,16 +290,70 @@ def _others(facts: Facts) -> Iterable[Ground]:
     if sources.public_data or facts.clients is None:
         return
     words = sources.words
-    open_to = [row.name for row in facts.clients.rows if row.spent is None]
-    if open_to and not words.other_releases:
+    yield from _ledgers(facts, facts.clients)
+    stated = words.other_releases.strip()
+    none = stated.rstrip(".").casefold() == "none"
+    if stated and not none:
+        what = f"The owner says of other releases from the same records: “{stated}”. The numbers do not count them."
+        yield Ground("review", what, "Add up their cost: μ² adds up over releases from the same records.")
+    open_to = [row.name for row in facts.clients.rows if row.spent is None or row.spent.before is None]
+    if open_to and not stated:
         what = f"No ledger was read for {named(open_to)}, so other releases from the same records are not known."
-        yield Ground("review", what, "Give their receipts (--receipt), or say it in report.other_releases.")
+        yield Ground("review", what, "Give their receipts and ledgers (--receipt), or say it in report.other_releases.")
     if words.tuning == "not said":
         what = "Nobody has said whether settings were tried on these records."
         yield Ground("review", what, 'Set report.tuning to "none", "charged" or "not charged".')
     elif words.tuning == "not charged":
         what = "Settings were tried on these records, and that was not charged: the numbers leave it out."
         yield Ground("review", what, "Compose the cost of all trials: T of them cost up to √T times μ.")
+
+
+def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
+    """What owners' ledgers have spent before, together with this run."""
+    words = facts.sources.words
+    further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
+    for row in clients.rows:
+        spent = row.spent
+        if spent is None or spent.before is None:
+            continue
+        if spent.left is not None and spent.left <= 0:
+            yield Ground("review", f"The budget of {row.name} has nothing left.", further)
+        before = spent.before.upper
+        if before == 0:
+            continue
+        if spent.unit == "mu":
+            own = row.mu.upper if row.mu else None
+            total = None if before is None or own is None else hypot(before, own)
+            release, review = words.release_mu, words.review_mu
+        elif words.release_epsilon is None and words.review_epsilon is None:
+            what = f"The ledger of {row.name} has spent ε ≤ {spent.before.text} before, and no threshold of ε is set."
+            yield Ground("review", what, "Set report.release_epsilon and report.review_epsilon.")
+            continue
+        else:
+            total = spent.total.upper if spent.total else None
+            release, review = _or_infinite(words.release_epsilon), _or_infinite(words.review_epsilon)
+        if total is None or total > min(release, review):
+            sign = "μ" if spent.unit == "mu" else "ε"
+            what = (
+                f"With what {row.name} has spent before, this run comes to {sign} ≤ {loss_up(total)}, above the threshold"
+            )
+            if total is None or total > review:
+                yield Ground("do not release", f"{what} for a review, {review:g}.", further)
+            else:
+                yield Ground("review", f"{what} for release, {release:g}.", further)
+
+
+def _or_infinite(threshold: float | None) -> float:
+    return inf if threshold is None else threshold
+
+
+def _conditions(facts: Facts) -> Iterable[Ground]:
+    """What the guarantee needs and does not have, where no ground above has said it."""
+    said_above = {DRAWS, KEY, SLOTS, SCORES} | (set() if facts.sources.public_data else {TUNING})
+    for each in facts.conditions:
+        if each.state == "broken" and each.what not in said_above:
+            what = f"The guarantee needs what is not so here: {each.what} {each.here}"
+            yield Ground("review", what, "Read what would void the guarantee, and judge without the numbers that need it.")
 
 
 def _would_change(facts: Facts, decision: Decision) -> Iterable[str]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..record import RunRecord
 from .guarantee import Guarantee
-from .leaving import kept_models, scores_leak
+from .leaving import kept_models, rehearsed, scores_leak
 from .sources import Sources
 from .wording import many
 
 State = Literal["holds", "broken", "cannot be checked here"]
+DRAWS = "Noise and batches are secret and drawn independently of the records."
+KEY = "Nobody has the secret key of the draws."
+SLOTS = "No client takes more slots than its plan has."
+SCORES = "Nothing else that was computed from the records leaves."
+TUNING = "Settings were not chosen by results on these records, or that was charged."
 
 
 @dataclass(frozen=True)
@@ -39,17 +44,15 @@ def conditions_of(sources: Sources, record: RunRecord, guarantee: Guarantee | No
 
 
 def _randomness(sources: Sources) -> Iterable[Condition]:
-    what = "Noise and batches are secret and drawn independently of the records."
     if sources.seeded:
-        yield Condition(what, "The draws are seeded, and the seed is in the record.", "broken")
+        yield Condition(DRAWS, "The draws are seeded, and the seed is in the record.", "broken")
     else:
         here = "They come from the operating system's randomness of each machine that trains."
-        yield Condition(what, here, "cannot be checked here")
-    what = "Nobody has the secret key of the draws."
+        yield Condition(DRAWS, here, "cannot be checked here")
     if sources.key_left and not sources.seeded:
-        yield Condition(what, "The folder still holds a checkpoint with it.", "broken")
+        yield Condition(KEY, "The folder still holds a checkpoint with it.", "broken")
     else:
-        yield Condition(what, "The folder holds no checkpoint.", "holds")
+        yield Condition(KEY, "The folder holds no checkpoint.", "holds")
 
 
 def _records(sources: Sources, record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
@@ -86,8 +89,7 @@ def _participation(record: RunRecord) -> Iterable[Condition]:
     elif share < 1:
         here = f"Each client tosses its own secret coin with p = {share:g}. If others decide, the larger numbers hold."
         yield Condition("Nobody else decides who takes part.", here, "cannot be checked here")
-    else:
-        yield Condition("No client takes more slots than its plan has.", _slots(record), _within(record))
+    yield Condition(SLOTS, _slots(record), "broken" if beyond_plan(record) else "holds")
     here = (
         f"{many(int(record.config['rounds']), 'round')} were planned. Whoever stops by scores must state the planned end."
     )
@@ -99,10 +101,13 @@ def _slots(record: RunRecord) -> str:
     return f"No client took more than {many(most, 'slot')}."
 
 
-def _within(record: RunRecord) -> State:
-    plans = [(client.slots_taken, client.plan) for client in record.clients if client.plan]
-    over = any(slots > plan["rounds"] + plan.get("attempts", 0) for slots, plan in plans)
-    return "broken" if over else "holds"
+def beyond_plan(record: RunRecord) -> list[str]:
+    """The clients that took more slots than their plans have: the guarantee does not count the others."""
+    return [client.name for client in record.clients if client.plan and client.slots_taken > _planned(client.plan)]
+
+
+def _planned(plan: Mapping[str, Any]) -> int:
+    return int(plan["rounds"] + plan.get("attempts", 0))
 
 
 def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
@@ -114,18 +119,20 @@ def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
     if record.config["privacy"].get("masks"):
         simulated = record.deployment is None
         here = (
-            "Masks were simulated: whoever ran the process has all keys. The numbers against the server are about the same "
-            "run between machines."
+            "All parties were on one machine: whoever ran the rehearsal has all keys."
+            if rehearsed(record)
+            else "Masks were simulated: whoever ran the process has all keys. The numbers against the server are about the "
+            "same run between machines."
             if simulated
             else "Owners have pinned each other's public keys, got by another way than the server."
         )
-        yield Condition("Masks hold.", here, "broken" if simulated else "cannot be checked here")
+        yield Condition("Masks hold.", here, "broken" if simulated or rehearsed(record) else "cannot be checked here")
 
 
 def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
     if scores_leak(sources, record):
         here = "Scores are in record.json, rounds.jsonl and this report, without noise."
-        yield Condition("Nothing else that was computed from the records leaves.", here, "broken")
+        yield Condition(SCORES, here, "broken")
     if kept_models(record):
         here = f"{many(sources.personal, 'personal model')} in this folder are not private."
         yield Condition("What is kept stays.", here, "cannot be checked here")
@@ -138,7 +145,7 @@ def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
         "not charged": "They were tried and not charged.",
     }[sources.words.tuning]
     state: State = "broken" if sources.words.tuning == "not charged" else "cannot be checked here"
-    yield Condition("Settings were not chosen by results on these records, or that was charged.", said, state)
+    yield Condition(TUNING, said, state)
 
 
 def _computing(record: RunRecord) -> Iterable[Condition]:

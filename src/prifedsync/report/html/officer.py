@@ -13,6 +13,10 @@ LEAD = (
     "These are the items that NIST SP 800-226, the registry of DP deployments, EDPB opinion 28/2024 and SACRO-ML ask for. "
     "What is open must be filled in by the owner, in [report] of the config or with --set."
 )
+SIGNED_FOR = (
+    "Each hash is of the file that was found when this report was made. It tells later whether a file is the one that was "
+    "signed for."
+)
 
 
 def items(report: Report) -> Section | None:
@@ -66,6 +70,6 @@ def signatures(report: Report) -> Section:
     return section(
         "signatures", "Signatures",
         tag("div", decision, tag("ul", lines, class_="signatures"), class_="together"),
-        tag("h3", "What is signed for"), paragraph(f"A hash tells whether a file is the one that was signed for.{cut}"),
+        tag("h3", "What is signed for"), paragraph(f"{SIGNED_FOR}{cut}"),
         table("Files and their hashes", columns, rows),
     )  # fmt: skip
