@@ -10,7 +10,7 @@ from ..accounting.statement import down, up
 from ..config import ReportConfig
 from ..record import RunRecord
 from .attacks import Attack
-from .audits import Audited
+from .audits import NOT_TIED, Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
 from .leaving import Leaving
@@ -329,7 +329,9 @@ def _hazards(known: Known) -> Filled:
 def _audited(known: Known) -> Filled:
     if not known.audits:
         return "open", "no audit was given", ""
-    return "filled", " ".join(audit.sentence for audit in known.audits), "audit"
+    compared = any(audit.compared or audit.broken for audit in known.audits)
+    said = " ".join([*(audit.sentence for audit in known.audits), NOT_TIED])
+    return "filled" if compared else "open", said, "audit"
 
 
 def _utility(known: Known) -> Filled:
