@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from prifedsync.report.card import card_of
 from prifedsync.report.contents import report_of
+from prifedsync.report.html.page import page_of
 from prifedsync.report.html.releases import audits as audits_section
 from prifedsync.values import BadValue
 
@@ -98,3 +100,73 @@ def test_an_audit_is_not_tied_to_a_run(plain, tmp_path):
     assert "names no run" in page_of_audits(report)
     assert "names no run" in item(report, 17).text
     assert item(report, 17).status == "filled"
+
+
+# ---------------------------------------------------------------------- records of earlier versions
+
+
+def earlier(data, version):
+    """The same record as versions 4 and 3 had it."""
+    data["schema_version"] = version
+    data.pop("deployment")
+    for name in ("merge", "server", "server_rate", "averaging", "report"):
+        data["config"].pop(name)
+    if version == 3:
+        for name in ("attempts_used", "uploads_lost", "settings"):
+            data.pop(name)
+        data["guarantee"].pop("views", None)
+        data["config"]["privacy"].pop("masks")
+        for plan in data["shared"]["plan"]:
+            plan.pop("attempts")
+        for client in data["clients"]:
+            client.pop("slots_taken")
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("kind", ["plain", "sampled"])
+def test_earlier_records_have_a_report(request, copied, version, kind):
+    today = request.getfixturevalue(kind)
+    folder = rewritten(copied(today), lambda data: earlier(data, version))
+    report = report_of(folder)
+    assert report.guarantee.mu == report_of(today).guarantee.mu
+    assert item(report, 14).status == "open"
+    assert "not in this record" in item(report, 14).text
+    assert "not in this record" in page_of(report)
+    assert report.guarantee.mu.text in card_of(report)
+
+
+def test_numbers_that_a_record_does_not_have_follow_from_its_plans(sampled, copied):
+    def less(data):
+        earlier(data, 4)
+        data["guarantee"].pop("worst_case_participation")
+        data["guarantee"].pop("curve")
+
+    today = report_of(sampled)
+    report = report_of(rewritten(copied(sampled), less))
+    for name in ("mu", "epsilon"):
+        found, known = report.guarantee.if_others_choose[name].upper, today.guarantee.if_others_choose[name].upper
+        assert found == pytest.approx(known, rel=1e-9)
+    assert report.guarantee.hits_at_1_percent.upper == pytest.approx(today.guarantee.hits_at_1_percent.upper, rel=1e-9)
+    assert any("not in this record" in warning for warning in report.warnings)
+    assert page_of(report)
+    assert card_of(report)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.pop("participants"),
+        lambda line: line.update(released=3),
+        lambda line: line.update(released={"mean": "high", "worst": 0.5}),
+        lambda line: line.update(participants="all"),
+        lambda line: line.update(round=float("inf")),
+    ],
+)
+def test_a_malformed_line_is_blamed_on_the_log(sampled, copied, change):
+    folder = copied(sampled)
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    change(lines[0])
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BadValue, match=r"rounds\.jsonl") as error:
+        report_of(folder)
+    assert "record.json" not in str(error.value)

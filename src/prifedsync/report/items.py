@@ -22,6 +22,7 @@ from .wording import many, named, percent, small
 Status = Literal["filled", "open", "not applicable"]
 From = Literal["record", "policy", "ledger", "owner's words", "audit", ""]
 NOT_SAID = "not said"
+NOT_RECORDED = "not in this record"
 UNFINISHED = "the run is not finished"
 
 
@@ -293,14 +294,20 @@ def _mechanism(known: Known) -> Filled:
 
 
 def _post_processing(known: Known) -> Filled:
+    """Older records have not all of these fields: what one does not have is not guessed."""
     config = known.record.config
-    return (
-        "filled",
-        f"the server weighs uploads by {config['merge']}, steps with {config['server']['optimiser']} at rate "
-        f"{config['server_rate']:g}, and averages the last {percent(config['averaging'])} of the global models; rule "
-        f"{config['rule']['name']}",
-        "record",
-    )
+    server = config.get("server")
+    rate = config.get("server_rate")
+    share = config.get("averaging")
+    found = {
+        "weight of an upload": config.get("merge"),
+        "step of the server": server.get("optimiser") if isinstance(server, dict) else None,
+        "rate of the server": None if rate is None else f"{rate:g}",
+        "share of the last global models that is averaged": None if share is None else percent(share),
+        "rule": config["rule"]["name"],
+    }
+    text = "; ".join(f"{name}: {NOT_RECORDED if value is None else value}" for name, value in found.items())
+    return "open" if None in found.values() else "filled", text, "record"
 
 
 def _preparing(known: Known) -> Filled:
