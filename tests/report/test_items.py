@@ -1,16 +1,22 @@
 """Items, audits and the entry for the registry: nothing is called known, compared or private that is not."""
 
 import json
+from collections import namedtuple
 
 import pytest
 
+from prifedsync.config import ReportConfig
 from prifedsync.report.card import card_of
+from prifedsync.report.clients import Spent
 from prifedsync.report.contents import report_of
+from prifedsync.report.guarantee import stated
 from prifedsync.report.html.page import page_of
 from prifedsync.report.html.releases import audits as audits_section
+from prifedsync.report.items import _others
+from prifedsync.report.registry import entry_of, tier_of
 from prifedsync.values import BadValue
 
-from .runs import rewritten, trained
+from .runs import SAID, TESTED, rewritten, trained
 
 ATTACK = {"mu": {"lower": 0.1}}
 STEP = {"passed": True, "checks": [{"name": "noise", "passed": True}]}
@@ -170,3 +176,100 @@ def test_a_malformed_line_is_blamed_on_the_log(sampled, copied, change):
     with pytest.raises(BadValue, match=r"rounds\.jsonl") as error:
         report_of(folder)
     assert "record.json" not in str(error.value)
+
+
+# ---------------------------------------------------------------------- items that are not known
+
+
+def test_utility_needs_a_model_to_compare_with(sampled, tmp_path):
+    known = item(report_of(sampled), 18)
+    assert known.status == "filled"
+    assert "per group: not measured" in known.text
+    bare = item(report_of(trained(tmp_path / "run", TESTED)), 18)
+    assert bare.status == "open"
+    assert "missing: a model to compare with (alone or non-private)" in bare.text
+    assert "released model" in bare.text
+
+
+class Rows:
+    """Known things with clients' ledgers, and nothing else."""
+
+    def __init__(self, spent, words=""):
+        row = namedtuple("Row", "name spent")
+        table = namedtuple("Table", "rows without_ledger")
+        self.clients = table(
+            tuple(row(f"c{at}", each) for at, each in enumerate(spent)), sum(each is None for each in spent)
+        )
+        self.words = ReportConfig(other_releases=words)
+        self.sources = namedtuple("Sources", "public_data")(False)
+
+
+def spent(before=1.25, left=0.75):
+    return Spent(
+        source="a", unit="mu", agrees=True, why="", budget=2.0, by_this_run=stated(0.5),
+        before=None if before is None else stated(before), left=left, signed=True,
+    )  # fmt: skip
+
+
+def test_what_is_left_of_a_budget_is_said():
+    status, text, taken_from = _others(Rows([spent(), spent(left=0.56789)]))
+    assert (status, taken_from) == ("filled", "ledger")
+    assert "c0: μ ≤ 1.25 spent or reserved by other runs, 0.75" in text
+    assert "0.5678 left" in text  # rounded down
+
+
+@pytest.mark.parametrize("missing", [None, spent(before=None, left=None), spent(left=None)])
+@pytest.mark.parametrize("words", ["", "there are none"])
+def test_ledgers_of_some_clients_leave_the_item_open(missing, words):
+    status, text, _ = _others(Rows([spent(), missing], words))
+    assert status == "open"
+    assert "not known for 1 client" in text
+    assert words in text
+
+
+def test_clients_that_are_not_listed_are_counted():
+    status, text, _ = _others(Rows([spent()] * 25))
+    assert status == "filled"
+    assert "5 clients not listed here" in text
+
+
+def test_access_and_keys_must_be_said(plain, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('client = "a"\n[source]\nname = "north"\n')
+    place = "report.data_location='at the clinics'"
+    access = "report.data_access='two administrators'"
+    for words, status in (([], "open"), ([place], "open"), ([access], "filled"), ([place, access], "filled")):
+        found = item(report_of(plain, words=words, policies=[policy]), 19)
+        assert found.status == status
+        assert ("not said" in found.text) == (status == "open")
+    assert item(report_of(plain, words=[place]), 19).status == "open"
+
+
+# ---------------------------------------------------------------------- rehearsals, and the registry
+
+DEPLOYMENT = {"carrier": "Flower", "participation": "coins", "answers": {}}
+
+
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_a_rehearsal_is_not_between_machines(said, copied, rehearsal):
+    answers = {name: {"refused": 0, "lost": 0} for name in ("a", "<script>", "c")}
+    deployment = DEPLOYMENT | {"answers": answers, "rehearsal": rehearsal}
+    report = report_of(rewritten(copied(said), lambda data: data.update(deployment=deployment)))
+    trusted = item(report, 10).text
+    assert ("whoever ran it could read all records" in trusted) == rehearsal
+    entry = entry_of(report)
+    where = entry["deployment"]["deployment_model"]["model_name_details"] + entry["deployment"]["basic"]["description"]
+    assert ("a rehearsal on one machine" in where) == rehearsal
+    assert ("between machines" in where) == (not rehearsal)
+    assert tier_of(report) == (1 if rehearsal else 3)
+
+
+def test_a_tier_needs_a_finite_epsilon(said, copied):
+    folder = rewritten(copied(said), lambda data: data["guarantee"]["epsilon"].update(upper=None))
+    assert tier_of(report_of(folder)) == 1
+
+
+def test_no_date_is_invented(plain, said):
+    assert entry_of(report_of(plain))["deployment"]["basic"]["publication_date"] == "Not said."
+    assert entry_of(report_of(plain, words=["report.date=soon"]))["deployment"]["basic"]["publication_date"] == "Not said."
+    assert entry_of(report_of(said))["deployment"]["basic"]["publication_date"] == SAID["date"]
