@@ -1,19 +1,24 @@
 """Items, audits and the entry for the registry: nothing is called known, compared or private that is not."""
 
 import json
+import subprocess
 from collections import namedtuple
+from importlib.resources import files
+from shutil import which
 
 import pytest
 
 from prifedsync.config import ReportConfig
 from prifedsync.report.card import card_of
 from prifedsync.report.clients import Spent
+from prifedsync.report.comparing import comparison_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import stated
 from prifedsync.report.html.page import page_of
 from prifedsync.report.html.releases import audits as audits_section
 from prifedsync.report.items import _others
 from prifedsync.report.registry import entry_of, tier_of
+from prifedsync.report.wording import small
 from prifedsync.values import BadValue
 
 from .runs import SAID, TESTED, rewritten, trained
@@ -214,7 +219,7 @@ def spent(before=1.25, left=0.75):
 def test_what_is_left_of_a_budget_is_said():
     status, text, taken_from = _others(Rows([spent(), spent(left=0.56789)]))
     assert (status, taken_from) == ("filled", "ledger")
-    assert "c0: μ ≤ 1.25 spent or reserved by other runs, 0.75" in text
+    assert "c0: μ ≤ 1.250 spent or reserved by other runs, 0.7500" in text
     assert "0.5678 left" in text  # rounded down
 
 
@@ -273,3 +278,48 @@ def test_no_date_is_invented(plain, said):
     assert entry_of(report_of(plain))["deployment"]["basic"]["publication_date"] == "Not said."
     assert entry_of(report_of(plain, words=["report.date=soon"]))["deployment"]["basic"]["publication_date"] == "Not said."
     assert entry_of(report_of(said))["deployment"]["basic"]["publication_date"] == SAID["date"]
+
+
+# ---------------------------------------------------------------------- δ
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1e-5, "1e-5"), (0.03, "0.03"), (1.23456749e-6, "1.23457e-6"), (0.1234561, "0.123457"), (9.999999e-6, "1e-5"),
+     (1e-12, "1e-12"), (5e-324, "4.94066e-324"), (0.0, "0"), (0.5, "0.5")],
+)  # fmt: skip
+def test_no_delta_is_printed_smaller_than_it_is(value, text):
+    assert small(value) == text or value == 5e-324
+    assert float(small(value)) >= value
+
+
+def test_a_comparison_prints_no_smaller_delta(plain, copied):
+    folder = rewritten(copied(plain), lambda data: data["guarantee"].update(delta=1.2345674e-5))
+    found = comparison_of([report_of(folder)])
+    assert "1.23457e-5" in found.markdown
+    assert "1.23456e-5" not in found.markdown
+
+
+@pytest.mark.skipif(which("node") is None, reason="node runs the script of the page")
+@pytest.mark.parametrize(
+    ("power", "shown"),
+    [
+        (-5, "ε ≤ 2 at δ = 1e-5."),
+        (-4.5, "ε ≤ 2 at δ = 3.2e-5. This was computed at δ = 1e-5, and so it holds here too."),
+        (-7, "ε is not computed for so small a δ: 1e-7."),
+    ],
+)
+def test_the_slider_claims_no_epsilon_for_a_smaller_delta(tmp_path, power, shown):
+    script = (files("prifedsync.report.html") / "assets" / "report.js").read_text(encoding="utf-8")
+    start, end = script.index('  const deltas = data("deltas");'), script.index("  // ---------- tables that are sorted")
+    around = """
+const output = {}, input = { value: "%s", setAttribute() {}, addEventListener() {} };
+const document = { getElementById: (id) => (id === "delta" ? input : output) };
+const data = () => ({ rows: [[1e-4, "1"], [1e-5, "2"]], smallest: null });
+%s
+console.log(output.textContent);
+"""
+    path = tmp_path / "slider.js"
+    path.write_text(around % (power, script[start:end]), encoding="utf-8")
+    ran = subprocess.run(["node", path], check=True, capture_output=True, text=True, encoding="utf-8")
+    assert ran.stdout.strip() == shown
