@@ -14,6 +14,7 @@ from ..values import BadValue
 from .card import between, score, table
 from .contents import VERSION, Report
 from .guarantee import Stated
+from .wording import small
 
 HEADS = ("run", "μ ≤", "ε ≤", "δ", "metric", "mean over clients", "worst client", "verdict")
 LATEX = str.maketrans(
@@ -131,7 +132,7 @@ def _cells(row: Compared) -> list[str]:
         row.folder,
         row.mu.text if row.mu else "–",
         row.epsilon.text if row.epsilon else "–",
-        "–" if row.delta is None else f"{row.delta:g}",
+        "–" if row.delta is None else small(row.delta),
         row.metric,
         score(row.mean) + ends,
         score(row.worst),

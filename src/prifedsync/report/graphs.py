@@ -12,6 +12,7 @@ import numpy as np
 from ..accounting.statement import finite
 from ..fdp import gaussian
 from ..record import RunRecord
+from .audits import band_of
 from .guarantee import Stated, stated
 from .plans import EVERY, ROUNDING, Plans
 from .sources import Extra, Sources
@@ -113,7 +114,7 @@ def curve_of(record: RunRecord, plans: Plans, audits: Sequence[Extra]) -> Curve:
         asymptotic=_points(gaussian(asymptotic_mu)(alpha)) if known else None,
         asymptotic_mu=asymptotic_mu if known else None,
         asymptotic_note=NOT_A_GUARANTEE,
-        audit=tuple(point for audit in audits for point in _band(audit)),
+        audit=tuple(point for audit in audits for point in band_of(audit)),
         holds_for=EVERY,
     )
 
@@ -163,10 +164,6 @@ def _says(alpha: float, beta: float, unit: str) -> str:
     return (
         f"an attacker who accepts {percent(alpha)} false positives finds at most {share_up(1 - beta + ROUNDING)} of {whom}"
     )
-
-
-def _band(audit: Extra) -> list[tuple[float, float, float]]:
-    return [(float(alpha), float(low), float(high)) for alpha, low, high in audit.holds.get("band", ())]
 
 
 def _points(values: np.ndarray) -> tuple[float, ...]:

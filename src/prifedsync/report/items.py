@@ -10,7 +10,7 @@ from ..accounting.statement import down, up
 from ..config import ReportConfig
 from ..record import RunRecord
 from .attacks import Attack
-from .audits import Audited
+from .audits import NOT_TIED, Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
 from .leaving import Leaving
@@ -22,7 +22,13 @@ from .wording import many, named, percent, small
 Status = Literal["filled", "open", "not applicable"]
 From = Literal["record", "policy", "ledger", "owner's words", "audit", ""]
 NOT_SAID = "not said"
+NOT_RECORDED = "not in this record"
 UNFINISHED = "the run is not finished"
+REHEARSED = "a rehearsal on one machine: whoever ran it could read all records"
+TRUST = 10  # the item that says so
+MOST_LISTED = 20  # clients in an item
+SYMBOLS = {"mu": "μ", "epsilon": "ε"}
+BASELINES = ("alone", "non-private")  # models without noise that a score is judged against
 
 
 @dataclass(frozen=True)
@@ -236,10 +242,10 @@ def _accounting(known: Known) -> Filled:
 
 
 def _others(known: Known) -> Filled:
-    rows = [row for row in known.clients.rows if row.spent is not None]
-    if rows and len(rows) == len(known.clients.rows):
-        parts = [f"{row.name}: {row.spent.before.text if row.spent and row.spent.before else 'not said'}" for row in rows]
-        return "filled", f"spent or reserved by other runs: {'; '.join(parts[:20])}", "ledger"
+    rows = known.clients.rows
+    read = [row for row in rows if row.spent is not None]
+    if read:
+        return _from_ledgers(known)
     if known.words.other_releases:
         return "filled", known.words.other_releases, "owner's words"
     if known.sources.public_data:
@@ -247,8 +253,32 @@ def _others(known: Known) -> Filled:
     return "open", f"no ledger was read for {many(known.clients.without_ledger, 'client')}", ""
 
 
+def _from_ledgers(known: Known) -> Filled:
+    """A receipt alone says what this run was charged. Other runs, and what is left, are in the whole ledger."""
+    rows = known.clients.rows
+    whole = [(row.name, row.spent) for row in rows if row.spent and row.spent.before and row.spent.left is not None]
+    parts = [
+        f"{name}: {SYMBOLS.get(spent.unit, spent.unit)} ≤ {spent.before.text} spent or reserved by other runs, "
+        f"{down(spent.left)} left of the budget"
+        for name, spent in whole[:MOST_LISTED]
+        if spent.before is not None and spent.left is not None
+    ]
+    if len(whole) > MOST_LISTED:
+        parts.append(f"{many(len(whole) - MOST_LISTED, 'client')} not listed here")
+    missing = len(rows) - len(whole)
+    if missing:
+        parts.append(f"what other runs have spent, and what is left, is not known for {many(missing, 'client')}")
+    if known.words.other_releases:
+        parts.append(f"the owner says: {known.words.other_releases}")
+    return "open" if missing else "filled", "; ".join(parts), "ledger"
+
+
 def _trust(known: Known) -> Filled:
-    if known.record.deployment is None:
+    deployment = known.record.deployment
+    rehearsal = bool((deployment or {}).get("rehearsal"))
+    if rehearsal:
+        text = f"{REHEARSED}. Readers of the model are not trusted"
+    elif deployment is None:
         text = "whoever ran the process is trusted with all records. Readers of the model are not trusted"
     else:
         text = (
@@ -260,6 +290,11 @@ def _trust(known: Known) -> Filled:
         return "filled", f"{text}. There is no guarantee to fall back on", "record"
     masks = "If masks fail, the number against everybody is left. " if known.record.config["privacy"].get("masks") else ""
     return "filled", f"{text}. {masks}If the randomness is not secret, nothing is left", "record"
+
+
+def rehearsed(items: Iterable[Item]) -> bool:
+    """Whether these are the items of a rehearsal."""
+    return any(item.title == TITLES[TRUST - 1][0] and item.text.startswith(REHEARSED) for item in items)
 
 
 def _fixed(known: Known) -> Filled:
@@ -293,14 +328,20 @@ def _mechanism(known: Known) -> Filled:
 
 
 def _post_processing(known: Known) -> Filled:
+    """Older records have not all of these fields: what one does not have is not guessed."""
     config = known.record.config
-    return (
-        "filled",
-        f"the server weighs uploads by {config['merge']}, steps with {config['server']['optimiser']} at rate "
-        f"{config['server_rate']:g}, and averages the last {percent(config['averaging'])} of the global models; rule "
-        f"{config['rule']['name']}",
-        "record",
-    )
+    server = config.get("server")
+    rate = config.get("server_rate")
+    share = config.get("averaging")
+    found = {
+        "weight of an upload": config.get("merge"),
+        "step of the server": server.get("optimiser") if isinstance(server, dict) else None,
+        "rate of the server": None if rate is None else f"{rate:g}",
+        "share of the last global models that is averaged": None if share is None else percent(share),
+        "rule": config["rule"]["name"],
+    }
+    text = "; ".join(f"{name}: {NOT_RECORDED if value is None else value}" for name, value in found.items())
+    return "open" if None in found.values() else "filled", text, "record"
 
 
 def _preparing(known: Known) -> Filled:
@@ -329,7 +370,9 @@ def _hazards(known: Known) -> Filled:
 def _audited(known: Known) -> Filled:
     if not known.audits:
         return "open", "no audit was given", ""
-    return "filled", " ".join(audit.sentence for audit in known.audits), "audit"
+    compared = any(audit.compared or audit.broken for audit in known.audits)
+    said = " ".join([*(audit.sentence for audit in known.audits), NOT_TIED])
+    return "filled" if compared else "open", said, "audit"
 
 
 def _utility(known: Known) -> Filled:
@@ -346,7 +389,16 @@ def _utility(known: Known) -> Filled:
     if smallest:
         value = smallest.scores.get(known.utility.in_use)
         parts.append(f"smallest client {smallest.client} {'–' if value is None else f'{value:.3f}'}")
-    return "filled", f"{known.utility.metric}: {'; '.join(parts)}", "record"
+    parts.append("per group: not measured")
+    models = {each.model for each in scores}
+    beside = [name for name in BASELINES if name in models]
+    used = known.utility.in_use in models
+    missing = [] if used else [f"the score of the {known.utility.in_use} model"]
+    if not beside:
+        missing.append(f"a model to compare with ({' or '.join(BASELINES)})")
+    if missing:
+        parts.append(f"missing: {', '.join(missing)}")
+    return "open" if missing else "filled", f"{known.utility.metric}: {'; '.join(parts)}", "record"
 
 
 def _raw_data(known: Known) -> Filled:
@@ -356,9 +408,11 @@ def _raw_data(known: Known) -> Filled:
         return "filled", f"{words.data_location}; access: {words.data_access}", "owner's words"
     if policies:
         owners = [f"{each.holds.get('client', '?')} (source {_source_of(each.holds)})" for each in policies]
-        text = f"with their owners, behind a daemon: {named(owners)}; who has access besides is {NOT_SAID}"
-        return "open" if not words.data_access else "filled", text, "policy"
-    return _said([("place", words.data_location), ("access", words.data_access)])
+        place = words.data_location or f"with their owners, behind a daemon: {named(owners)}"
+        access = words.data_access and f"access, and keys: {words.data_access}"
+        text = f"{place}; {access or f'who has access besides, and to keys, is {NOT_SAID}'}"
+        return "filled" if access else "open", text, "policy"
+    return _said([("place", words.data_location), ("access, and keys", words.data_access)])
 
 
 def _source_of(policy: object) -> str:

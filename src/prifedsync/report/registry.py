@@ -16,10 +16,12 @@ from ..accounting.statement import loss_up
 from ..values import one_line
 from .contents import Report
 from .guarantee import Guarantee
+from .items import REHEARSED, rehearsed
 from .wording import many, small
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 NOT_SAID = "Not said."
+BETWEEN = "between machines"
 REQUIRED = ("name", "owner", "purpose", "region")  # the owner's words that a first tier needs
 TIER_3 = ("population", "receivers", "chosen_by", "reason", "exploration", "data_location", "data_access")
 
@@ -37,9 +39,12 @@ def entry_of(report: Report) -> dict[str, Any]:
 
 
 def tier_of(report: Report) -> int:
-    """The highest tier for which everything is known. A run without a guarantee of its files has the first."""
+    """The highest tier for which everything is known. Without a finite guarantee of its files a run has the first."""
     words = report.words
-    if report.guarantee is None or report.guarantee.about != "these files" or not all(words[name] for name in REQUIRED):
+    guarantee = report.guarantee
+    if guarantee is None or guarantee.about != "these files" or guarantee.epsilon.upper is None:
+        return 1
+    if rehearsed(report.items) or not all(words[name] for name in REQUIRED):
         return 1
     said = all(words[name] for name in TIER_3) and words["tuning"] != "not said"
     return 3 if said else 2
@@ -74,7 +79,7 @@ def _basic(report: Report) -> dict[str, Any]:
         "data_product_type": "Machine learning model",
         "data_product_region": words["region"] or NOT_SAID,
         "description": _description(report),
-        "publication_date": _date(report.run.date),
+        "publication_date": _date(words["date"]),
     }
     if words["sector"] in SECTORS:
         basic["data_product_sector"] = words["sector"]
@@ -84,16 +89,19 @@ def _basic(report: Report) -> dict[str, Any]:
 def _description(report: Report) -> str:
     run = report.run
     said = f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records. "
-    said += " ".join(run.notices)
-    return said.strip()
+    notices = list(run.notices)
+    if rehearsed(report.items):
+        notices = [notice for notice in notices if BETWEEN not in notice]
+        notices.append(f"The run was {REHEARSED}.")
+    return (said + " ".join(notices)).strip()
 
 
 def _date(said: str) -> str:
-    """A date that the registry can read; where what was said is none, the date of today."""
+    """The date of publication, if the owner has said one. When a file was written, or read, is no such date."""
     try:
         return date.fromisoformat(said).isoformat()
     except ValueError:
-        return date.today().isoformat()
+        return NOT_SAID
 
 
 def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
@@ -144,7 +152,9 @@ def _details(report: Report, guarantee: Guarantee) -> str:
 
 
 def _conditions(report: Report) -> str:
-    where = "between machines" if report.run.between_machines else "with all clients in one process"
+    where = BETWEEN if report.run.between_machines else "with all clients in one process"
+    if rehearsed(report.items):
+        where = REHEARSED
     return f"The run was {where}. Noise is added at each client before anything leaves it."
 
 

@@ -6,24 +6,33 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..accounting.statement import CURVE_LEVELS, finite
 from ..config import PUBLIC, Config, ReportConfig, load
 from ..config.layering import merged, override
 from ..config.reading import values
 from ..files import CONFIG, LOG, PREPROCESSING, RECORD
 from ..record import RunRecord
 from ..values import BadValue
+from .plans import Plans
 
 MODELS = "models"
 GLOBAL = "global.safetensors"
 MOST_HASHED = 200  # personal models of which a report has the hash
 Line = Mapping[str, Any]
 REMEDY = "restore the file from a copy"
+COMPUTED = {  # of a guarantee: what follows from the plans → in words
+    "worst_case_participation": "what holds if others choose who takes part",
+    "curve": "the trade-off curve",
+}
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,31 @@ def _record(path: Path) -> RunRecord | None:
     record = RunRecord.read(path)
     if not record.clients:
         raise BadValue("record", path, "has no clients", REMEDY)
-    return record
+    return _completed(record)
+
+
+def _completed(record: RunRecord) -> RunRecord:
+    """What a guarantee in an old record does not have follows from the plans, if these are few; else there is no bound."""
+    said = record.guarantee
+    absent = [name for name in COMPUTED if said is not None and name not in said]
+    if said is None or not absent:
+        return record
+    plans = Plans.of(record.clients)
+    known = plans.every and bool(plans.plans)
+    levels = np.array(CURVE_LEVELS)
+    made = plans.worst_case if known else ()
+    worst = {
+        "epsilon": {"upper": finite(max((f.epsilon(said["delta"]).upper for f in made), default=inf))},
+        "mu": {"upper": finite(max((f.mu(said["mu"]["alpha_min"]).upper for f in made), default=inf))},
+    }
+    beta = plans.curve(levels) if known else np.zeros_like(levels)
+    found = {
+        "worst_case_participation": worst,
+        "curve": [list(point) for point in zip(CURVE_LEVELS, beta.tolist(), strict=True)],
+    }
+    how = "computed again from its plans" if known else "taken to have no bound"
+    note = f"not in this record, and so {how}: {', '.join(COMPUTED[name] for name in absent)}"
+    return replace(record, guarantee={**found, **said}, warnings=(*record.warnings, note))
 
 
 def _config_of(folder: Path) -> Mapping[str, Any]:
@@ -179,7 +212,7 @@ def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         found = dict(json.loads(text))
         int(found["round"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise BadValue("rounds", path, f"cannot be read: line {number} is damaged", REMEDY) from None
     return found
 

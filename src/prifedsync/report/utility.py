@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..files import LOG
 from ..record import RunRecord
 from ..scores import Interval, Score
+from ..values import BadValue
 from .leaving import kept_models, uploads_of
-from .sources import Line, Sources
+from .sources import REMEDY, Line, Sources
 
 MOST_POINTS = 400  # rounds of which a page draws the scores
 NOT_MEASURED = "not measured"
@@ -142,6 +144,13 @@ def _smallest(record: RunRecord) -> Smallest | None:
 
 def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:
     """Of the log; None where no round was evaluated. Of very many rounds, some."""
+    try:
+        return _rounds(sources, record)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise BadValue("rounds", sources.folder / LOG, f"cannot be read: {error!r}", REMEDY) from None
+
+
+def _rounds(sources: Sources, record: RunRecord | None) -> Rounds | None:
     scored = [line for line in sources.lines if line.get("personal") or line.get("released")]
     if not scored:
         return None
@@ -150,10 +159,10 @@ def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:
     first = record.by_metric[record.metric] if record else {}
     return Rounds(
         metric=record.metric if record else str(sources.config["metrics"][0]),
-        rounds=tuple(line["round"] for line in lines),
+        rounds=tuple(int(line["round"]) for line in lines),
         mean={model: _column(lines, model, "mean") for model in models},
         worst={model: _column(lines, model, "worst") for model in models},
-        participants=tuple(line["participants"] for line in lines),
+        participants=tuple(int(line["participants"]) for line in lines),
         baselines={model: both.own.mean for model, both in first.items() if model not in COVERED},
     )
 

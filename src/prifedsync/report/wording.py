@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
+from math import inf
 
 from ..accounting.statement import loss_up, up
 
 MOST_NAMED = 5
+DIGITS = 6  # of a δ
 
 
 def share_up(share: float, digits: int = 2) -> str:
@@ -31,8 +33,12 @@ def one_in(base: float) -> str:
 
 
 def small(value: float) -> str:
-    """A δ or a false positive rate as it is: 1e-5."""
-    return f"{value:g}".replace("e-0", "e-")
+    """A δ or a false positive rate: 1e-5. More than 6 digits are rounded up, so that no δ is printed smaller than it is."""
+    if not 0 < value < inf:
+        return f"{value:g}"
+    exact = Decimal(repr(float(value)))  # the digits that were written: those of the double would round 1e-5 up
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1), ROUND_CEILING)
+    return f"{float(rounded):.{DIGITS}g}".replace("e-0", "e-")
 
 
 def named(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..audits import NOT_TIED, Audited
 from ..contents import Report
 from ..leaving import Release
 from ..wording import many
@@ -69,8 +70,13 @@ def audits(report: Report) -> Section:
     if not report.audits:
         return section("audits", title, paragraph([mark("open", "not measured"), " No audit was given."]))
     columns: list[Column | str] = ["File", Column("What was found", wide=True), "Result"]
-    rows = [
-        (each.file, each.sentence, mark("bad", "broken") if each.broken else mark("good", "within the claim"))
-        for each in report.audits
-    ]
-    return section("audits", title, table("Audits", columns, rows))
+    rows = [(each.file, each.sentence, _result(each)) for each in report.audits]
+    return section("audits", title, table("Audits", columns, rows), paragraph(NOT_TIED))
+
+
+def _result(audit: Audited) -> Inside:
+    if audit.broken:
+        return mark("bad", "broken")
+    if not audit.compared:
+        return mark("open", "not compared")
+    return mark("good", "checks passed" if audit.kind == "step" else "within the claim")

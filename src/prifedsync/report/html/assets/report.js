@@ -100,7 +100,13 @@
     const show = () => {
       const delta = Number((10 ** Number(slider.value)).toPrecision(2));
       const safe = deltas.rows.filter(([each]) => each <= delta * (1 + 1e-9));
-      const [computed, epsilon] = safe.length ? safe[0] : deltas.rows.at(-1);
+      if (!safe.length) {
+        const text = `ε is not computed for so small a δ: ${short(delta)}.`;
+        said.textContent = text;
+        slider.setAttribute("aria-valuetext", text);
+        return;
+      }
+      const [computed, epsilon] = safe[0]; // rows fall: the largest δ that is not above the asked one
       const exact = Math.abs(computed / delta - 1) < 1e-9;
       const where = exact ? "" : ` This was computed at δ = ${short(computed)}, and so it holds here too.`;
       const large = deltas.smallest !== null && delta * deltas.smallest >= 1;
