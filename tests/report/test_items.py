@@ -212,7 +212,7 @@ class Rows:
 def spent(before=1.25, left=0.75):
     return Spent(
         source="a", unit="mu", agrees=True, why="", budget=2.0, by_this_run=stated(0.5),
-        before=None if before is None else stated(before), left=left, signed=True,
+        before=None if before is None else stated(before), total=None, left=left, signature="",
     )  # fmt: skip
 
 

@@ -130,6 +130,7 @@ def _identity(config: Config) -> dict[str, Any]:
         if not identity[later]:
             del identity[later]
     del identity["chosen"]  # the numbers themselves are there
+    del identity["report"]  # the owner's words decide nothing
     del identity["metrics"]
     identity["metric"] = config.metrics[0]  # as the field was called when runs were first saved; others decide nothing
     performance = identity.pop("performance")

@@ -292,11 +292,6 @@ def _trust(known: Known) -> Filled:
     return "filled", f"{text}. {masks}If the randomness is not secret, nothing is left", "record"
 
 
-def rehearsed(items: Iterable[Item]) -> bool:
-    """Whether these are the items of a rehearsal."""
-    return any(item.title == TITLES[TRUST - 1][0] and item.text.startswith(REHEARSED) for item in items)
-
-
 def _fixed(known: Known) -> Filled:
     rounds = f"{many(int(known.record.config['rounds']), 'round')}, fixed in the config before training"
     deployment = known.record.deployment

@@ -16,7 +16,7 @@ from ..accounting.statement import loss_up
 from ..values import one_line
 from .contents import Report
 from .guarantee import Guarantee
-from .items import REHEARSED, rehearsed
+from .items import REHEARSED
 from .wording import many, small
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
@@ -44,7 +44,7 @@ def tier_of(report: Report) -> int:
     guarantee = report.guarantee
     if guarantee is None or guarantee.about != "these files" or guarantee.epsilon.upper is None:
         return 1
-    if rehearsed(report.items) or not all(words[name] for name in REQUIRED):
+    if report.run.rehearsal or not all(words[name] for name in REQUIRED):
         return 1
     said = all(words[name] for name in TIER_3) and words["tuning"] != "not said"
     return 3 if said else 2
@@ -90,7 +90,7 @@ def _description(report: Report) -> str:
     run = report.run
     said = f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records. "
     notices = list(run.notices)
-    if rehearsed(report.items):
+    if report.run.rehearsal:
         notices = [notice for notice in notices if BETWEEN not in notice]
         notices.append(f"The run was {REHEARSED}.")
     return (said + " ".join(notices)).strip()
@@ -153,7 +153,7 @@ def _details(report: Report, guarantee: Guarantee) -> str:
 
 def _conditions(report: Report) -> str:
     where = BETWEEN if report.run.between_machines else "with all clients in one process"
-    if rehearsed(report.items):
+    if report.run.rehearsal:
         where = REHEARSED
     return f"The run was {where}. Noise is added at each client before anything leaves it."
 
