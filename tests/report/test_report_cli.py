@@ -32,7 +32,7 @@ def no_plotly(monkeypatch):
 def test_files_are_written_into_the_run_folder(plain, copied, capsys):
     folder = copied(plain)
     found = ran(capsys, "report", folder, "--set", "report.name=Sepsis warning", "--registry", folder / "entry.yaml")
-    assert found.out.splitlines()[0].startswith("review: Nobody has said how many records a person may have")
+    assert found.out.splitlines()[0].startswith("review: Nobody has said how many records")
     assert json.loads((folder / saving.JSON).read_bytes())["title"] == "Sepsis warning"
     assert (folder / saving.CARD).read_text(encoding="utf-8").startswith("# Sepsis warning\n")
     assert (folder / "entry.yaml").read_text(encoding="utf-8").startswith('url_slug: "sepsis-warning"\n')
