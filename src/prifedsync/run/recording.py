@@ -136,7 +136,8 @@ def _clients(
     deployment: Mapping[str, Any] | None = None,
 ) -> tuple[ClientRecord, ...]:
     config = prepared.config
-    accounts = run.engine.accounts()
+    told = run.engine.accounts()
+    accounts = {job.client: _at_most(told[job.client], job, deployment) for job in prepared.jobs}
     most = max(account.taken for account in accounts.values())
     public_count = config.privacy.neighbours == "replace"
     tested = [client.test.units for client in prepared.federation.clients] if prepared.federation else None
@@ -144,7 +145,7 @@ def _clients(
     once = _Once(guarantees, config.privacy.randomness, whole=len(set(prepared.plans)) <= MOST_WHOLE)
     clients = []
     for i, job in enumerate(prepared.jobs):
-        account = _at_most(accounts[job.client], job, deployment)
+        account = accounts[job.client]
         slots = most if job.plan and job.plan.copies > 1 else account.taken  # who else holds a record is not asked
         clients.append(
             ClientRecord(
