@@ -240,7 +240,7 @@ def test_replay_of_an_old_runs_frames(owner):
     ledger = owner.site.ledger(readonly=False)
     ledger.close(owner.document.run, "the owner ends it")
     ledger.close_file()
-    assert exchanged(owner, frame) == Declined(Refusal.CLOSED)
+    assert exchanged(owner, frame) == Declined(Refusal.SLOT)  # it was charged, and its bytes are gone
     owner.refuses(slot(owner.document, 2), Refusal.CLOSED)
     owner.refuses(enrol(owner.document), Refusal.CLOSED)
     owner.document = run_document(2)

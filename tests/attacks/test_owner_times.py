@@ -23,6 +23,9 @@ from ..owner.sites import RECORDS, enrol, new_site, rows, run_document, slot
 
 ROUNDS = 200
 SECONDS = 0.1
+TRIALS = 10  # rounds that say how long a training takes on this machine, now
+FEW = 2  # late replies, of all: they move a statistic of 200 by a hundredth
+SPARE = 3.0  # times a training: what docs/owner.md tells an owner to wait at least
 LEVEL = 1e-4
 AUC_BOUND = 3.9 * math.sqrt((2 * ROUNDS + 1) / (12 * ROUNDS**2))  # both sides at that level
 MANY = 10 * RECORDS
@@ -62,18 +65,26 @@ def records(kind):
     return rows(count=MANY) if kind == "many" else found
 
 
-def times(forks, folder, kinds, **told):
-    """Seconds from question to reply, `ROUNDS` for each owner, asked in turns."""
-    settings = {"seconds": SECONDS, "mu": 900.0, "nominal": RECORDS, "source": ADD_REMOVE}
+@dataclass
+class Timed:
+    """Seconds from question to reply, by owner, and how many replies their ledgers call late."""
+
+    taken: list
+    late: int
+
+
+def times(forks, folder, kinds, seconds=SECONDS, rounds=ROUNDS, **told):
+    """The times of so many rounds for each owner, asked in turns."""
+    settings = {"seconds": seconds, "mu": 900.0, "nominal": RECORDS, "source": ADD_REMOVE}
     owners = [new_site(folder / kind, records=records(kind), **settings) for kind in kinds]
-    document = run_document(1, rounds=ROUNDS, **NOMINAL)
+    document = run_document(1, rounds=rounds, **NOMINAL)
     daemons = [forks.start(site, **told) for site in owners]
     for site in owners:
         accepted = site.ask(enrol(document))
         assert isinstance(accepted, Accepted), accepted
     found = [[] for _ in owners]
     draw = random.Random(18)
-    for round in range(ROUNDS):
+    for round in range(rounds):
         turn = list(zip(owners, found, strict=True))
         draw.shuffle(turn)  # who comes after whom must not be what is compared
         for site, taken in turn:
@@ -82,12 +93,26 @@ def times(forks, folder, kinds, **told):
             taken.append(time.perf_counter() - begun)
             assert isinstance(reply, Reply), reply
     assert [daemon.end() for daemon in daemons] == [signal.SIGTERM] * len(daemons)
-    return [np.array(each) for each in found]
+    late = sum(site.ledger().run(document.run).late for site in owners)
+    return Timed([np.array(each) for each in found], late)
+
+
+def enough(forks, folder):
+    """How long an owner has to wait on this machine, by the rule for owners: a busy one trains slowly."""
+    ready = times(forks, folder, ["many"], rounds=TRIALS, leaves_when_ready=True)
+    return max(SECONDS, SPARE * ready.taken[0].max())
 
 
 def test_200_rounds_on_neighbouring_data_take_the_same_time(forks, tmp_path):
-    plain, replaced, many = times(forks, tmp_path, ["plain", "replaced", "many"])
-    assert min(plain.min(), replaced.min(), many.min()) >= SECONDS
+    seconds = enough(forks, tmp_path / "trial")
+    found = times(forks, tmp_path / "all", ["plain", "replaced", "many"], seconds)
+    if found.late > FEW:  # the guarantee does not cover these, and each is counted
+        seconds *= SPARE
+        found = times(forks, tmp_path / "again", ["plain", "replaced", "many"], seconds)
+    plain, replaced, many = found.taken
+    assert min(plain.min(), replaced.min(), many.min()) >= seconds
+    if found.late > FEW:
+        pytest.skip(f"{found.late} replies were late: this machine is too busy now to compare the others")
     for other in (replaced, many):
         seen = compared(plain, other)
         print(f"p {seen.p_value:.3g}, AUC {seen.auc:.3f}")
@@ -96,7 +121,7 @@ def test_200_rounds_on_neighbouring_data_take_the_same_time(forks, tmp_path):
 
 def test_without_the_fixed_time_the_difference_is_seen(forks, tmp_path):
     """The control: the same two owners, whose replies leave when they are ready."""
-    plain, many = times(forks, tmp_path, ["plain", "many"], leaves_when_ready=True)
+    plain, many = times(forks, tmp_path, ["plain", "many"], leaves_when_ready=True).taken
     seen = compared(plain, many)
     print(f"control: p {seen.p_value:.3g}, AUC {seen.auc:.3f}, medians {np.median(plain):.4f} and {np.median(many):.4f} s")
     assert seen.p_value < LEVEL

@@ -9,7 +9,8 @@ import torch
 from prifedsync.asking.questions import Accepted, Declined, Enrol, Head, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.tensors import packed
-from prifedsync.engines.owners import Owners
+from prifedsync.engines import owners as owners_module
+from prifedsync.engines.owners import MAY_HAVE_CHARGED, Owners
 from prifedsync.local import SeededDraws
 from prifedsync.local.answers import Absent, Lost, Refused, Sent
 from prifedsync.record import Guarantees
@@ -36,6 +37,37 @@ class Between:
 class Broken:
     def ask(self, question):
         raise OSError("no such socket")
+
+
+class Storing:
+    """An owner that stores its answers, as a daemon does."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.stored = {}
+
+    def ask(self, question):
+        if isinstance(question, Enrol):
+            return self.connection.ask(question)
+        if question.digest not in self.stored:
+            self.stored[question.digest] = self.connection.ask(question)
+        return self.stored[question.digest]
+
+
+class Gate:
+    """A connection that may be closed: it says this then, or that nobody is there."""
+
+    def __init__(self, connection, open=True, says=None):
+        self.connection = connection
+        self.open = open
+        self.says = says
+
+    def ask(self, question):
+        if self.open:
+            return self.connection.ask(question)
+        if self.says is None:
+            raise OSError("no such socket")
+        return self.says
 
 
 @pytest.fixture
@@ -154,7 +186,17 @@ def test_a_refusal_is_a_refusal(run, refusal):
 
     found, owners = asked(run, change)
     assert found.answers["b"] == Refused(refusal.value)
-    assert owners.accounts()["b"].taken == (refusal is Refusal.SLOT)  # that one has charged it, to another question
+    assert owners.accounts()["b"].taken == (refusal in MAY_HAVE_CHARGED)
+
+
+def test_which_refusals_cannot_hide_a_charge():
+    """Each of these is said before the ledger is written, by an owner that has the whole ledger of the run."""
+    assert set(Refusal) - set(MAY_HAVE_CHARGED) == {
+        Refusal.MALFORMED, Refusal.VERSION, Refusal.CHANGED, Refusal.CLOSED, Refusal.CLIENT, Refusal.MODEL, Refusal.RULE,
+        Refusal.TRAINING, Refusal.RECORDS, Refusal.NOISE, Refusal.CLIP, Refusal.STEPS, Refusal.ROUNDS, Refusal.BUDGET,
+        Refusal.PARTICIPANTS, Refusal.MASKS, Refusal.PEERS, Refusal.SESSION, Refusal.INTRODUCTION, Refusal.ORDER,
+        Refusal.BEYOND, Refusal.LIST, Refusal.HELPER,
+    }  # fmt: skip
 
 
 def test_whoever_does_not_take_the_run_is_not_asked(run):
@@ -482,7 +524,7 @@ def heads(*said):
     [
         ([Head(5, b"x"), Head(6, b"y")], True),
         ([Head(5, b"x"), Head(60, b"y")], True),  # other runs have charged in between
-        ([Head(5, b"x"), Head(5, b"x")], True),  # the same stored reply
+        ([Head(5, b"x"), Head(5, b"x")], False),  # the reply of the round before
         ([Head(5, b"x"), Head(5, b"y")], False),
         ([Head(5, b"x"), Head(4, b"y")], False),
     ],
@@ -491,8 +533,32 @@ def test_a_head_may_only_grow(run, said, extends):
     found, owners = asked(run, heads(*said), rounds=2)
     assert isinstance(found.answers["b"], Sent if extends else Lost)
     if not extends:
-        assert "went back" in found.answers["b"].reason
+        assert "went back" in found.answers["b"].reason or "another slot" in found.answers["b"].reason
         assert owners._owners["b"].replied == said[0]
+
+
+def test_a_reply_that_is_sent_again_is_no_answer_to_a_later_round(run):
+    """Whoever has the network side of b gives its first reply to every round."""
+    first = []
+
+    def change(question, answer):
+        if isinstance(question, Enrol):
+            return answer
+        first.append(answer)
+        return first[0]
+
+    found, owners = asked(run, change, rounds=3)
+    assert "another slot" in found.answers["b"].reason
+    assert owners.accounts()["b"].taken == 3  # its owner was asked each time
+
+
+def test_a_stored_reply_to_the_same_slot_is_good(run):
+    connections = run.direct(SeededDraws(5))
+    stored = Storing(connections["b"])
+    owners = run.owners(connections | {"b": stored})
+    first = owners.train(0, everywhere(run))
+    assert isinstance(owners.train(0, everywhere(run)).answers["b"], Sent)
+    assert isinstance(first.answers["b"], Sent)
 
 
 def test_heads_are_echoed(run):
@@ -548,7 +614,7 @@ def test_a_run_is_resumed_where_it_was(tmp_path):
     fresh = run.owners(connections)
     fresh.load(saved)
     assert fresh.accounts() == owners.accounts()
-    assert fresh.save() == owners.save()
+    assert fresh.save() == owners.save() | {"enrolled": False}  # they say again which rounds they were asked for
     server = Server(together[1][0].weights, round=2)
     for round in (2, 3):
         found = fresh.train(round, Helpers(run.document.names, lambda names, at=server: at.weights.expand(len(names), -1)))
@@ -575,17 +641,100 @@ def killed_after_asking(run, connections, round):
     return saved
 
 
-def test_whoever_is_away_after_a_restart_may_have_charged_the_round(run):
-    connections = run.direct(SeededDraws(5))
-    saved = killed_after_asking(run, connections, 1)
-    again = run.owners(connections | {"b": Leaving(connections["b"], after=0)})
+def resumed(run, saved, connections, **changed):
+    again = run.owners(connections | changed)
     again.load(saved)
+    return again
+
+
+def test_whoever_is_away_after_a_restart_may_have_charged_each_round(run):
+    """The state may be an older copy: only the owner knows which rounds it was asked for."""
+    connections = run.direct(SeededDraws(5))
+    again = resumed(run, killed_after_asking(run, connections, 1), connections, b=Broken())
     found = again.train(1, everywhere(run))
     assert isinstance(found.answers["b"], Lost)
     assert [again.accounts()[name].taken for name in "abc"] == [2, 2, 2]
     assert connections["b"].trainer.engine.accounts()["b"].taken == 2
     again.train(2, everywhere(run))
-    assert [again.accounts()[name].taken for name in "abc"] == [3, 2, 3]  # only the first round is in doubt
+    assert [again.accounts()[name].taken for name in "abc"] == [3, 3, 3]
+
+
+def test_an_owner_that_is_back_says_what_it_was_asked_for(run):
+    connections = run.direct(SeededDraws(5))
+    saved = killed_after_asking(run, connections, 0)
+    away = Gate(connections["b"])
+    again = resumed(run, saved, connections, b=away)
+    away.open = False
+    again.train(0, everywhere(run))
+    assert again.accounts()["b"].taken == 1
+    away.open = True
+    again.train(1, everywhere(run))
+    assert again.accounts()["b"].taken == 2
+    away.open = False
+    again.train(2, everywhere(run))  # asked, and lost: it may have come
+    assert again.accounts()["b"].taken == 3
+
+
+def test_a_refused_slot_costs_nothing_once_its_owner_has_said_so(run):
+    """It was enrolled after the restart, and knows no later round."""
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    owners.train(0, everywhere(run))
+    saved = json.loads(json.dumps(owners.save()))
+    refusing = Between(
+        connections["b"], lambda question, answer: answer if isinstance(question, Enrol) else Declined(Refusal.HELPER)
+    )
+    again = resumed(run, saved, connections, b=refusing)
+    again.train(1, everywhere(run))
+    assert again.accounts()["b"].taken == 1
+
+
+def test_a_restored_copy_of_the_server_counts_what_owners_may_have_charged(run):
+    """The copy knows round 0; rounds 1 and 2 were asked before the server was lost."""
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    owners.train(0, everywhere(run))
+    saved = json.loads(json.dumps(owners.save()))
+    for round in (1, 2):
+        owners.train(round, everywhere(run))
+    again = resumed(run, saved, connections, b=Broken())
+    for round in (1, 2):
+        again.train(round, everywhere(run))
+    assert again.accounts()["b"].taken == connections["b"].trainer.engine.accounts()["b"].taken == 3
+
+
+def test_a_restored_copy_counts_rounds_that_an_owner_does_not_answer_again(run):
+    """b is back, and has been asked for round 2 already: its refusal of that one is no proof that it charged nothing."""
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners(connections)
+    for round in (0, 1, 2):
+        owners.train(round, everywhere(run))
+    fresh = run.owners(connections)
+    saved = json.loads(json.dumps(fresh.save()))
+    declines = Between(
+        connections["b"],
+        lambda question, answer: Accepted(answer.head, 3, 1.0) if isinstance(question, Enrol) else Declined(Refusal.ORDER),
+    )
+    again = resumed(run, saved, connections, b=declines)
+    for round in (0, 1, 2):
+        again.train(round, everywhere(run))
+    assert again.accounts()["b"].taken == 3
+
+
+@pytest.mark.parametrize("after", [Declined(Refusal.BUDGET), None])
+def test_a_late_joiner_whose_round_was_asked_is_counted_after_a_restart(run, after):
+    """b comes in round 1, charges it, and is away or declines once the server is back."""
+    connections = run.direct(SeededDraws(5))
+    gate = Gate(connections["b"], open=False)
+    owners = run.owners(connections | {"b": gate})
+    owners.train(0, everywhere(run))
+    saved = json.loads(json.dumps(owners.save()))
+    gate.open = True
+    owners.train(1, everywhere(run))
+    assert connections["b"].trainer.engine.accounts()["b"].taken == 1
+    again = resumed(run, saved, connections, b=Gate(connections["b"], open=False, says=after))
+    again.train(1, everywhere(run))
+    assert again.accounts()["b"].taken == 1
 
 
 def test_after_a_restart_whoever_answers_is_counted_once(run):
@@ -598,11 +747,48 @@ def test_after_a_restart_whoever_answers_is_counted_once(run):
     assert [again.accounts()[name].taken for name in "abc"] == [2, 2, 2]
 
 
-def test_who_never_took_the_run_is_not_counted_after_a_restart(run):
+def test_who_declined_the_run_is_not_counted_after_a_restart(run):
     connections = run.direct(SeededDraws(5))
-    owners = run.owners(connections | {"b": Broken()})
+    gate = Gate(connections["b"], open=False, says=Declined(Refusal.BUDGET))
+    owners = run.owners(connections | {"b": gate})
     owners.train(0, everywhere(run))
-    again = run.owners(connections | {"b": Broken()})
-    again.load(json.loads(json.dumps(owners.save())))
+    again = resumed(run, json.loads(json.dumps(owners.save())), connections, b=gate)
     again.train(1, everywhere(run))
     assert again.accounts()["b"].taken == 0
+
+
+# ---------------------------------------------------------------------- a network cut
+
+
+class Watched:
+    """A connection that sees whether its owner is there; it comes back after so many looks."""
+
+    def __init__(self, connection, looks):
+        self.connection = connection
+        self.looks = looks
+
+    @property
+    def away(self):
+        self.looks -= 1
+        return "it is not there" if self.looks >= 0 else ""
+
+    def ask(self, question):
+        return self.connection.ask(question)
+
+
+def test_a_round_waits_while_nobody_is_there(run, monkeypatch):
+    monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    connections = run.direct(SeededDraws(5))
+    looks = {"a": 8, "b": 5, "c": 11}
+    owners = run.owners({name: Watched(connections[name], looks[name]) for name in "abc"})
+    found = owners.train(0, everywhere(run))
+    assert found.senders == ("b",)
+    assert isinstance(found.answers["a"], Lost)
+    assert owners.accounts()["a"].taken == 0
+
+
+def test_a_round_does_not_wait_where_all_have_declined(run):
+    declines = {name: Gate(None, open=False, says=Declined(Refusal.BUDGET)) for name in "abc"}
+    owners = run.owners(declines)
+    found = owners.train(0, everywhere(run))
+    assert all(isinstance(answer, Refused) for answer in found.answers.values())

@@ -108,6 +108,7 @@ class Direct:
     lost: set = field(default_factory=set)  # (round, attempt) whose replies never arrive
     restarts: set = field(default_factory=set)  # before these the owner is started anew
     entries: int = 0
+    first_round: int = 0
     asked: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -131,7 +132,7 @@ class Direct:
         self.trainer.peer = self.peer
         shown = self.peer.introduction if self.peer else None
         introduction = Introduction(shown.name, shown.key, shown.signature) if shown else None
-        return Accepted(self.head, 0, 0.0, introduction)
+        return Accepted(self.head, self.first_round, 0.0, introduction)
 
     def _made(self, document):
         return Trainer(document, self.name, self.records, draws=self.draws, peer=self.peer)
@@ -156,6 +157,7 @@ class Direct:
             return Declined(refused.refusal)
         assert len(outcome.body) == self.trainer.reply_bytes
         self.entries += 1
+        self.first_round = question.round + 1
         self.trainer.keep(question.round)
         if slot in self.lost:
             raise TimeoutError("the reply never arrived")

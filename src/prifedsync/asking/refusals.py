@@ -28,7 +28,7 @@ class Refusal(Enum):
     PEERS = "a client of the roster has no pinned key"
     SESSION = "the session is not the one that was enrolled last"
     INTRODUCTION = "an introduction is not signed by a pinned key"
-    SLOT = "this slot was answered to another question"
+    SLOT = "this slot was answered before, to another question or in a run that is closed now"
     ORDER = "this slot comes too late"
     BEYOND = "this slot is beyond the plan"
     LIST = "the list of the sum is not allowed"

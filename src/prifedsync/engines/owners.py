@@ -6,6 +6,9 @@ only grow.
 
 An owner that declines the run is refused for good. One that cannot be reached when it is enrolled is lost to the round,
 costs nothing, and is enrolled again before the next one that asks it.
+
+Owners count what they have charged; whoever asks counts what they may have charged, and never less. After a restart it does
+not know what was asked before. Until an owner says so itself, each round without an answer of it counts.
 """
 
 from __future__ import annotations
@@ -42,6 +45,13 @@ PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
 PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
+MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
+    Refusal.SLOT,  # its reply was lost on the way
+    Refusal.BUSY,  # it may be in the middle of answering it
+    Refusal.FAILED,  # it may have failed after it charged
+    Refusal.RUN,  # it may have lost its ledger since
+    Refusal.ANCHOR,  # or have gone back to an older one
+)
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
 
@@ -70,6 +80,7 @@ class Owner:
     spare: int = 0
     accepted: Head | None = None  # the last head that came with an enrolment
     replied: Head | None = None  # and with a reply
+    answers: tuple[int, int] | None = None  # the round and attempt of that reply
     refused: str = ""  # why it does not take the run, for good
     missed: str = ""  # why it could not be enrolled when it was tried last; it is tried again
 
@@ -85,12 +96,14 @@ class Owner:
             _check_extends(before, head)
         return replace(self, accepted=head, missed="")
 
-    def answered(self, head: Head) -> Owner:
+    def answered(self, head: Head, slot: tuple[int, int]) -> Owner:
         """After a reply. One that was stored has the head of its time, which may be before that of an enrolment."""
         _check_extends(self.replied, head)
+        if self.replied == head and self.answers != slot:
+            raise Broken("it is the answer to another slot")
         if self.accepted is not None and head.number == self.accepted.number:
             _check_extends(self.accepted, head)
-        return replace(self, replied=head)
+        return replace(self, replied=head, answers=slot)
 
     def spent(self, job: Job, attempt: int) -> Owner:
         """After a slot that was taken, or may have been."""
@@ -144,7 +157,8 @@ class Owners:
         self._introductions: tuple[Introduction, ...] = ()
         self._is_enrolled = False
         self._away: dict[str, str] = {}  # in this round
-        self._may_have_been_asked = False  # the next round, before this server was started again
+        self._in_doubt: set[str] = set()  # who may have been asked more than is known, before a restart
+        self._round_now = 0
         self._scores: dict[str, dict[str, float | None]] = {}
 
     @property
@@ -201,6 +215,8 @@ class Owners:
             if isinstance(answer, Accepted):
                 self._check_introduction(name, answer.introduction)
                 self._owners[name] = owner.enrolled(answer.head)
+                if answer.first_round <= self._round_now:
+                    self._in_doubt.discard(name)
                 return answer.introduction
             raise Broken(answer.refusal.value if isinstance(answer, Declined) else str(answer))
         except Broken as broken:
@@ -216,24 +232,21 @@ class Owners:
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         """Everybody who is asked answers, all of them side by side."""
+        self._round_now = round
         before = {name: owner.taken for name, owner in self._owners.items()}
         uploads = self._round(round, helpers)
-        if self._may_have_been_asked:
-            self._may_have_been_asked = False
-            self._count_doubtful(uploads.answers, before)
+        self._count_doubtful(uploads.answers, before)
         return uploads
 
     def _count_doubtful(self, answers: Mapping[str, Answer], before: Mapping[str, int]) -> None:
-        """The first round after a restart may have been asked before. Whoever gives no answer now may have charged it."""
-        for name, answer in answers.items():
-            owner = self._owners.get(name)
-            if owner is None or owner.accepted is None or isinstance(answer, Absent):
-                continue
-            if owner.taken == before[name]:
+        """A round may have been asked before a restart. Whoever gives no answer now may have charged it then."""
+        for name in self._in_doubt & set(answers):
+            owner = self._owners[name]
+            if not isinstance(answers[name], Absent) and owner.taken == before[name]:
                 self._owners[name] = owner.spent(self._jobs[name], 0)
 
     def _round(self, round: int, helpers: Helpers) -> Uploads | Summed:
-        self._away = self._away_now()
+        self._away = self._some_there(helpers.names)
         if self._is_enrolled:
             self._enrol_missed(helpers.names)
         else:
@@ -263,8 +276,19 @@ class Owners:
         missing = owner.missed or self._away.get(name)
         return Lost(missing) if missing else Absent()
 
+    def _some_there(self, asked: Sequence[str]) -> dict[str, str]:
+        """Who is not there at the beginning of a round, and why: found once, so that all of the round agrees.
+
+        While nobody is there, as in a network cut, this waits: rounds that nobody can answer would only use the run up.
+        """
+        willing = self._willing(asked)
+        away = self._away_now()
+        while willing and all(name in away for name in willing):
+            time.sleep(PAUSE)
+            away = self._away_now()
+        return away
+
     def _away_now(self) -> dict[str, str]:
-        """Who is not there at the beginning of a round, and why: found once, so that all of the round agrees."""
         seen = {name: each.away for name, each in self._connections.items() if isinstance(each, Seen)}
         return {name: why for name, why in seen.items() if why}
 
@@ -324,31 +348,31 @@ class Owners:
         }  # fmt: skip
         got = {}
         for name, answer in self._ask(questions, self.patience).items():
-            answers[name], row = self._read(name, slot.attempt, answer)
+            answers[name], row = self._read(name, slot, answer)
             if row is not None:
                 got[name] = row
         return got
 
-    def _read(self, name: str, attempt: int, answer: Answered | Broken) -> tuple[Answer, Tensor | None]:
-        """What an owner's answer means, and what it sent. A reply that cannot be used counts as spent."""
+    def _read(self, name: str, slot: _Asking, answer: Answered | Broken) -> tuple[Answer, Tensor | None]:
+        """What an owner's answer means, and what it sent. A slot that may have been charged counts as spent."""
         owner = self._owners[name]
         job = self._jobs[name]
         if isinstance(answer, Declined):
-            if answer.refusal is Refusal.SLOT:  # it has charged this slot, to another question
-                self._owners[name] = owner.spent(job, attempt)
+            if answer.refusal in MAY_HAVE_CHARGED:
+                self._owners[name] = owner.spent(job, slot.attempt)
             return Refused(answer.refusal.value), None
         try:
             if not isinstance(answer, Reply):
                 raise Broken(str(answer))
-            self._owners[name] = owner.answered(answer.head)
+            self._owners[name] = owner.answered(answer.head, (slot.round, slot.attempt))
             row = self._row(job, answer)
         except Broken as broken:
-            self._owners[name] = self._owners[name].spent(job, attempt)
+            self._owners[name] = self._owners[name].spent(job, slot.attempt)
             return Lost(f"the owner's answer cannot be used: {broken}"), None
         self._note_scores(name, answer)
         if row is None:
             return Absent(), None
-        self._owners[name] = self._owners[name].spent(job, attempt)
+        self._owners[name] = self._owners[name].spent(job, slot.attempt)
         return Sent(None if self.document.summed else row, answer.queries), row
 
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
@@ -434,7 +458,10 @@ class Owners:
         """Nothing is kept elsewhere."""
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on in the same session: a reply of another one would not cancel in a sum with it."""
+        """Go on in the same session: a reply of another one would not cancel in a sum with it.
+
+        Without masks all are enrolled again, so that they say which rounds they were asked for.
+        """
         if state.get("document") != self.document.digest.hex():
             raise BadValue("resume", state.get("document"), "is another run", "go on with the document it was begun with")
         self.attempts = state["attempts"]
@@ -443,9 +470,9 @@ class Owners:
             Introduction(name, bytes.fromhex(key), bytes.fromhex(signature))
             for name, key, signature in state["introductions"]
         )
-        self._is_enrolled = state["enrolled"]
-        self._may_have_been_asked = True
+        self._is_enrolled = state["enrolled"] and self.document.masks
         self._owners = {name: _read_owner(state["owners"][name]) for name in self.names}
+        self._in_doubt = set(self._willing(self.names))
 
 
 def _check_extends(before: Head | None, head: Head) -> None:
@@ -466,9 +493,11 @@ def _noted(owner: Owner) -> dict[str, Any]:
     heads = {"accepted": owner.accepted, "replied": owner.replied}
     shown = {name: None if head is None else [head.number, head.hash.hex()] for name, head in heads.items()}
     counts = {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare}
-    return {**counts, "refused": owner.refused, "missed": owner.missed, **shown}
+    answers = None if owner.answers is None else list(owner.answers)
+    return {**counts, "refused": owner.refused, "missed": owner.missed, "answers": answers, **shown}
 
 
 def _read_owner(noted: Mapping[str, Any]) -> Owner:
     heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
-    return Owner(**{**noted, **heads})
+    answers = noted["answers"] and tuple(noted["answers"])
+    return Owner(**{**noted, **heads, "answers": answers})

@@ -303,10 +303,8 @@ class Desk:
 
 
 def _again(stored: Stored, question: Answer) -> Reply:
-    """The bytes of a slot that was answered, for the same question alone."""
-    if stored.body is None:
-        raise _Refused(Refusal.CLOSED)
-    if stored.question != question.digest:
+    """The bytes of a slot that was answered, for the same question alone, until its run is closed."""
+    if stored.body is None or stored.question != question.digest:
         raise _Refused(Refusal.SLOT)
     return Reply(stored.status, stored.head, stored.queries, stored.body, stored.scores)
 
