@@ -8,9 +8,9 @@ from typing import Any
 
 from ...scores import Interval
 from ..contents import Report
-from ..utility import NAMES, Rounds, Scored, Utility
+from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend, plain
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain
 from .markup import Html, Inside, tag
 from .parts import Column, Section, listed, mark, more, paragraph, section, sentence, table, terms
 
@@ -24,8 +24,9 @@ LOOKS = {  # model → colour and dashes
 MOST_DOTS = 200  # clients that are drawn one by one beside the box
 UNKNOWN = "auto"  # the metric of a run that is not finished
 FEW = 3  # sentences that are not folded away
-MOST_ROWS = 20  # rounds in a table
-SIMULATED = "simulation only: it is computed from records, and is not covered by the guarantee"
+MOST_ROWS = 20  # rounds, or clients, in a table
+NOT_COVERED = "These are computed from records without noise. The guarantee does not cover them."
+NOT_MEASURED = "Not measured: these would be computed from records without noise. Only a simulation has them."
 
 
 def utility(report: Report) -> Section | None:
@@ -214,13 +215,49 @@ def _joining(found: Utility) -> Inside:
 
 
 def _statistics(found: Utility) -> Inside:
-    """Label proportions and clipping, which nobody may measure on private records for nothing."""
-    pairs = [("Label proportions", found.label_proportions), ("Clipping", found.clipping)]
+    """Shares of labels and clipping, which no private run may show."""
+    note = [mark("open", "simulation only"), " ", NOT_COVERED] if found.labels or found.clipping else NOT_MEASURED
     return [
         tag("h3", "Statistics of records and gradients"),
-        tag("p", mark("plain", SIMULATED)),
-        terms([(name, said) for name, said in pairs]),
+        paragraph(note),
+        _labels(found.labels) if found.labels else None,
+        _clipping(found) if found.clipping else None,
     ]
+
+
+def _labels(found: Labels) -> Html:
+    """A row for each client, darker where it has more of a label."""
+    largest = [max(shares) for shares in found.shares]
+    client = found.clients[largest.index(max(largest))]
+    alt = (
+        f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
+        f"of one label, {max(largest):.0%}"
+    )
+    height = 90 + min(24 * len(found.clients), 480)
+    trace = {
+        "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
+        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0,
+        "hovertemplate": "%{y}: %{z:.1%} of its records have label %{x}<extra></extra>",
+        "colorscale": [[0, faded(BLUE)], [1, BLUE]], "colorbar": {"tickformat": ".0%", "thickness": 12},
+    }  # fmt: skip
+    drawn = layout(
+        axis("label", type="category", showgrid=False),
+        axis("", type="category", autorange="reversed", showgrid=False),
+        height=height,
+    )
+    columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in found.names)]
+    shown = list(zip(found.clients, found.shares, strict=True))[:MOST_ROWS]
+    rows = [(client, *(f"{share:.1%}" for share in row)) for client, row in shown]
+    said = "Share of each label" if len(shown) == len(found.clients) else f"Share of each label, of {len(shown)} clients"
+    return figure("labels", "labels of each client", sentence(alt), [trace], drawn, table=table(said, columns, rows))
+
+
+def _clipping(found: Utility) -> Html:
+    heads = ("gradients that are clipped", "lower quartile", "median", "upper quartile")
+    caption = f"Lengths of {many(found.clipping[0].units, 'gradient')}, in clip norms"
+    columns: list[Column | str] = ["Weights", *(Column(head, numeric=True) for head in heads)]
+    rows = [(each.weights, f"{each.clipped:.0%}", *(f"{norm:.3g}" for norm in each.norms)) for each in found.clipping]
+    return table(caption, columns, rows)
 
 
 def _times(found: Utility) -> Html:
