@@ -67,11 +67,11 @@ def test_the_curve_answers_to_the_mouse(opened, page_file, report):
     page.until("document.querySelector('[data-chart=\"curve\"]').layout.xaxis.type === 'log'")
     for level in (0.01, 0.1):
         at = report.curve.alpha.index(level)
-        beta = report.curve.certified[at]
+        share = 1 - report.curve.certified[at]
         x, y = page.js(
             "(() => { const c = document.querySelector('[data-chart=\"curve\"]'); c.scrollIntoView({block: 'center', "
             "behavior: 'instant'}); const b = c.getBoundingClientRect(); const f = c._fullLayout; return ["
-            f"b.x + f.xaxis._offset + f.xaxis.d2p({level}), b.y + f.yaxis._offset + f.yaxis.d2p({beta})"
+            f"b.x + f.xaxis._offset + f.xaxis.d2p({level}), b.y + f.yaxis._offset + f.yaxis.d2p({share})"
             "]; })()"
         )
         page.move(x + 3, y + 3)
@@ -96,7 +96,8 @@ def test_the_curve_is_read_with_keys_too(opened, page_file, report):
 
 def test_all_lines_of_the_curve_are_named(shown):
     names = shown.js("[...document.querySelectorAll('#curve .legend li')].map(e => e.textContent)")
-    assert len(names) == shown.js("document.querySelector('[data-chart=\"curve\"]').data.length")
+    drawn = shown.js("document.querySelector('[data-chart=\"curve\"]').data.filter(t => t.name).length")
+    assert len(names) == drawn
     said = " ".join(names)
     for needed in ("certified", "guessing", "G_μ", "audit"):
         assert needed in said
@@ -109,6 +110,30 @@ def test_axes_change_with_keys(opened, page_file):
     page.key("ArrowRight")
     page.until("document.querySelector('[data-chart=\"curve\"]').layout.xaxis.type === 'log'")
     assert page.js("document.querySelector('[data-chart=\"curve\"]')._fullLayout.yaxis.type") == "log"
+
+
+POWERS = """[...document.querySelectorAll('[data-chart="curve"] :is(.xtick, .ytick) text')].map(
+  t => t.textContent.replaceAll('\u200b', ''))"""
+
+
+def test_logarithmic_axes_have_powers_of_ten_and_show_what_is_found(opened, page_file, report):
+    page = opened(page_file)
+    chart = "document.querySelector('[data-chart=\"curve\"]')"
+    before = page.js(f"{chart}.data[{chart}.layout.meta.certified].y")
+    page.click('input[value="log"]')
+    page.until(f"{chart}.layout.yaxis.type === 'log'")
+    assert set(page.js(POWERS)) == {"10−6", "10−5", "10−4", "10−3", "10−2", "10−1", "1"}
+    found = page.js(f"{chart}.data[{chart}.layout.meta.certified].y")
+    assert all(share >= 1 - beta for share, beta in zip(found, report.curve.certified, strict=True))
+    assert "1 − β" in page.js(f"{chart}.layout.yaxis.title.text")
+    assert "above" in page.js("document.querySelector('#curve p').innerText")
+    assert "below" not in page.js("document.querySelector('#curve p').innerText")
+    assert page.js("document.querySelector('#figure-curve figcaption').innerText").startswith("Share of")
+    page.click('input[value="linear"]')
+    page.until(f"{chart}.layout.yaxis.type === 'linear'")
+    assert page.js(f"{chart}.data[{chart}.layout.meta.certified].y") == before
+    assert "below" in page.js("document.querySelector('#curve p').innerText")
+    assert page.problems == []
 
 
 def test_each_figure_has_words_and_a_table(shown):

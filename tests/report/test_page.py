@@ -248,3 +248,29 @@ def test_the_curve_is_rounded_to_the_safe_side(report):
     cells = re.findall(r"<td[^>]*>(?:<[^>]+>)*([^<]*)", table[: table.index("</table>")])
     assert "0.9999" in cells
     assert "1" not in cells
+
+
+def test_members_found_are_rounded_up_and_the_other_lines_are_turned_over_too(page, report):
+    drawn = page.data("chart-curve")
+    certified = drawn["data"][drawn["layout"]["meta"]["certified"]]
+    for beta, share in zip(report.curve.certified, certified["meta"], strict=True):
+        assert 1 - beta <= share <= 1
+        assert share <= (1 - beta) * 1.000002 + 1e-14
+    named = {trace["name"]: trace for trace in drawn["data"]}
+    guessing = next(trace for name, trace in named.items() if "guessing" in name)
+    assert guessing["meta"] == list(report.curve.alpha)
+    for trace in named.values():
+        assert len(trace["meta"]) == len(trace["y"])
+        turned = [share - (1 - beta) for beta, share in zip(trace["y"], trace["meta"], strict=True)]
+        assert not trace["name"] or max(map(abs, turned)) < 1e-6
+    assert all("not a guarantee" in name for name in named if "CLT" in name)
+
+
+def test_both_certified_curves_say_when_they_hold(report):
+    others = tuple(beta / 2 for beta in report.curve.certified)
+    two = dataclasses.replace(report, curve=dataclasses.replace(report.curve, if_others_choose=others))
+    text = Read(page_of(two)).text
+    assert "no attacker is in the shaded area, below the solid certified curve" in text
+    assert "Where others decide who takes part, none is below the dashed certified curve." in text
+    one = dataclasses.replace(report, curve=dataclasses.replace(report.curve, if_others_choose=None))
+    assert "No attacker is in the shaded area, below the certified curve." in Read(page_of(one)).text

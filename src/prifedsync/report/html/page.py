@@ -13,13 +13,13 @@ from plotly import offline
 from ... import __version__
 from ...files import write_file
 from ..contents import Report
-from . import officer, opening, privacy, releases, research, roster
+from . import officer, opening, privacy, releases, research, roster, tradeoff
 from .markup import Html, Inside, as_json, tag
 from .parts import Section
 
 LIMIT = 6_400_000  # bytes of a page
 SECTIONS = (
-    opening.verdict, privacy.guarantee, privacy.attacks, privacy.views, privacy.curve, privacy.epsilon, releases.leaving,
+    opening.verdict, privacy.guarantee, privacy.attacks, privacy.views, tradeoff.curve, privacy.epsilon, releases.leaving,
     releases.conditions, releases.audits, roster.clients, research.utility, research.reproducing, officer.items,
     officer.warnings, officer.signatures,
 )  # fmt: skip

@@ -56,27 +56,26 @@
     charts.forEach((chart) => fitted.observe(chart));
   }
 
-  // ---------- the trade-off curve: axes, and a slider that reads it
+  // ---------- the trade-off curve: two views, and a slider that reads it
 
   const curve = document.querySelector('[data-chart="curve"]');
-  const last = () => curve.data.length - 1; // the certified curve is drawn on top
-  const axes = (kind) => {
-    const ends = kind === "log" ? curve.layout.meta.ends : [0, 1];
-    const change = {};
-    for (const axis of ["xaxis", "yaxis"]) {
-      change[`${axis}.type`] = kind;
-      change[`${axis}.range`] = [...ends];
-    }
-    Plotly.relayout(curve, change);
+  const certified = () => curve.layout.meta.certified;
+  const view = (kind) => {
+    const { data: traces, layout } = data("chart-curve");
+    const heights = traces.map((trace) => (kind === "log" ? trace.meta : trace.y));
+    Plotly.update(curve, { y: heights }, layout.meta.views[kind]);
+    document.querySelectorAll("[data-view]").forEach((words) => {
+      words.hidden = words.dataset.view !== kind;
+    });
   };
   document.querySelectorAll('input[name="axes"]').forEach((input) => {
-    input.addEventListener("change", () => curve && axes(input.value));
+    input.addEventListener("change", () => curve && window.Plotly && view(input.value));
   });
 
   const reader = document.getElementById("reader");
   if (reader && curve && window.Plotly) {
     const said = document.getElementById("reader-says");
-    const says = data("chart-curve").data.at(-1).text.map((each) => {
+    const says = data("chart-curve").data[certified()].text.map((each) => {
       const text = new DOMParser().parseFromString(each.replaceAll("<br>", " "), "text/html").body.textContent;
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     });
@@ -84,7 +83,7 @@
       const at = Number(reader.value);
       said.textContent = says[at];
       reader.setAttribute("aria-valuetext", says[at]);
-      Plotly.Fx.hover(curve, [{ curveNumber: last(), pointNumber: at }]);
+      Plotly.Fx.hover(curve, [{ curveNumber: certified(), pointNumber: at }]);
     };
     reader.addEventListener("input", read);
     reader.addEventListener("blur", () => Plotly.Fx.unhover(curve));
