@@ -14,6 +14,7 @@ from scripts.example_report import PAGE, made
 
 from prifedsync.report.comparing import comparison_of
 from prifedsync.report.contents import report_of
+from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
 from prifedsync.report.html.charts import plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
@@ -274,3 +275,46 @@ def test_both_certified_curves_say_when_they_hold(report):
     assert "Where others decide who takes part, none is below the dashed certified curve." in text
     one = dataclasses.replace(report, curve=dataclasses.replace(report.curve, if_others_choose=None))
     assert "No attacker is in the shaded area, below the certified curve." in Read(page_of(one)).text
+
+
+# ---------------------------------------------------------------------- the verdict's scale
+
+
+def rated(report, decision, mu, person=None, person_mu=None):
+    """The report with this verdict, μ, and μ of a person with so many records."""
+    stated = Stated(mu, f"{mu:.4g}")
+    together = [Group(person, Stated(person_mu, f"{person_mu:.4g}") if person_mu else None, Stated(4.4, "4.4"), stated)]
+    found = dataclasses.replace(report.guarantee, mu=stated, groups=tuple(together if person else []))
+    words = {**report.words, "release_mu": 1.0, "review_mu": 3.0, "records_of_person": person or 0}
+    verdict = dataclasses.replace(report.verdict, decision=decision)
+    return Read(page_of(dataclasses.replace(report, guarantee=found, words=words, verdict=verdict)))
+
+
+def pins(page):
+    """The place of each pin on the scale in percent, and whether it is the one that decides."""
+    found = [attrs for tag, attrs in page.elements if tag == "span" and "pin" in attrs.get("class", "").split()]
+    return [(float(re.search(r"left:([\d.]+)%", each["style"])[1]), "decides" in each["class"]) for each in found]
+
+
+def test_the_pin_stands_at_the_mu_that_decides(report):
+    assert pins(rated(report, "release", 0.5)) == [(12.5, True)]
+    assert pins(rated(report, "review", 0.5, person=3, person_mu=1.5)) == [(12.5, False), (37.5, True)]
+    assert pins(rated(report, "review", 0.5, person=3)) == [(12.5, False)]
+    assert pins(rated(report, "do not release", 40.0)) == [(100.0, True)]
+
+
+def test_the_scale_never_says_something_else_than_the_verdict(report):
+    agrees = rated(report, "review", 0.5, person=3, person_mu=1.5)
+    assert "The μ of a person with 3 records is in the zone of the verdict: review." in agrees.text
+    other = rated(report, "review", 0.5)
+    assert "By the μ of one record alone it would be: release. Another ground makes the verdict: review." in other.text
+    unknown = rated(report, "review", 0.5, person=3)
+    assert "For a person with 3 records no μ is known, only ε ≤ 4.4" in unknown.text
+    beyond = rated(report, "do not release", 40.0)
+    assert "For one record, μ is beyond the end of this scale." in beyond.text
+
+
+def test_the_first_lines_say_what_the_numbers_mean(page, report):
+    said = f"an attacker who accepts 1% false positives finds at most {report.guarantee.hits_at_1_percent.text} of members"
+    assert said in page.text
+    assert page.text.index(said) < page.text.index("Thresholds")

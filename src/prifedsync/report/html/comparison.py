@@ -10,9 +10,9 @@ from ...files import write_file
 from ..wording import many, small
 from .charts import BLUE, GREY, ORANGE, axis, figure, layout, plain, wrapped
 from .markup import Html, Inside, tag
-from .opening import TONES
 from .page import whole
 from .parts import Column, Section, mark, paragraph, section, table
+from .scale import TONES
 
 if TYPE_CHECKING:
     from ..comparing import Compared, Comparison

@@ -8,11 +8,10 @@ from ..contents import Report
 from ..verdict import Verdict
 from ..wording import many
 from .markup import Html, Inside, tag
-from .parts import Section, Tone, icon, listed, mark, paragraph, section, sentence, spoken, terms
+from .parts import Section, icon, listed, mark, paragraph, section, spoken, terms
+from .scale import TONES, scale
 
-TONES: dict[str, Tone] = {"release": "good", "review": "open", "do not release": "bad"}
 NOT_SAID = "not said"
-SCALE = 4 / 3  # the verdict's scale ends at so many times the threshold for a review
 
 
 def header(report: Report) -> Html:
@@ -48,7 +47,7 @@ def verdict(report: Report) -> Section:
             "div", decision, paragraph(spoken(found.reason), "reason"),
             tag("p", tag("strong", "Next step. "), spoken(found.next_step)), class_=f"verdict {tone}",
         ),
-        tag("h3", "Thresholds"), _scale(report), listed(found.thresholds, "thresholds"),
+        _everyday(report), tag("h3", "Thresholds"), scale(report), listed(found.thresholds, "thresholds"),
         _grounds(found), tag("div", tag("h3", "The run"), terms(_facts(report)), class_="together"),
         tag("h3", "What would change this verdict"), listed(found.would_change),
         paragraph([
@@ -57,6 +56,20 @@ def verdict(report: Report) -> Section:
             tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
         ]),
     )  # fmt: skip
+
+
+def _everyday(report: Report) -> Inside:
+    """What the numbers mean, for whoever reads no further."""
+    found = report.guarantee
+    if found is None:
+        return None
+    members = "members" if found.unit == "record" else "persons"
+    return paragraph(
+        f"In everyday words: an attacker who accepts 1% false positives finds at most {found.hits_at_1_percent.text} of "
+        f"{members}; by guessing, it finds 1%. A smaller μ or ε means that fewer are found, and δ is the probability that "
+        "ε does not bound.",
+        "everyday",
+    )
 
 
 def _grounds(found: Verdict) -> Inside:
@@ -74,25 +87,3 @@ def _grounds(found: Verdict) -> Inside:
         for ground in found.grounds
     ]
     return [tag("h3", f"All {len(found.grounds)} grounds"), tag("ul", rows, class_="grounds")]
-
-
-def _scale(report: Report) -> Inside:
-    """Where μ lies between the thresholds."""
-    release = float(report.words["release_mu"])
-    review = max(release, float(report.words["review_mu"]))
-    if report.guarantee is None or report.guarantee.mu.upper is None or review <= 0:
-        return None
-    mu = report.guarantee.mu
-    end = max(review, release) * SCALE
-    at = min(100.0, 100 * float(mu.upper or 0.0) / end)
-    beyond = " It is beyond the end of this scale." if (mu.upper or 0.0) > end else ""
-    alt = f"This run has μ ≤ {mu.text}. Release ends at μ = {release:g}, review at μ = {review:g}.{beyond}"
-    parts = [
-        tag("span", word, class_=f"part {tone}", style=f"width:{100 * width / end:.2f}%")
-        for word, tone, width in (
-            ("release", "good", release), ("review", "open", review - release), ("do not release", "bad", end - review),
-        )
-    ]  # fmt: skip
-    side = "left" if at < 50 else "right"
-    pin = tag("span", tag("span", f"μ ≤ {mu.text}"), class_=f"pin {side}", style=f"left:{at:.2f}%")
-    return tag("div", pin, tag("div", parts, class_="bar"), class_="scale", role="img", aria_label=sentence(alt))
