@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 from scripts.example_report import PAGE, made
 
-from prifedsync.report.comparing import comparison_of
+from prifedsync.report.comparing import Comparison, comparison_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
@@ -318,3 +318,107 @@ def test_the_first_lines_say_what_the_numbers_mean(page, report):
     said = f"an attacker who accepts 1% false positives finds at most {report.guarantee.hits_at_1_percent.text} of members"
     assert said in page.text
     assert page.text.index(said) < page.text.index("Thresholds")
+
+
+# ---------------------------------------------------------------------- scores
+
+
+def test_a_box_and_its_table_have_the_same_quartiles(report):
+    rows = report.clients.rows
+    values = (0.1, 0.2, 0.4, 0.7, 0.75, 0.8, 5.0)
+    spread = tuple(dataclasses.replace(rows[0], name=f"c{value}", scores={"released": value}) for value in values)
+    found = Read(page_of(dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=spread))))
+    (box,) = found.data("chart-clients-scores")["data"]
+    assert (box["q1"], box["median"], box["q3"]) == ([pytest.approx(0.3)], [0.7], [pytest.approx(0.775)])
+    assert (box["lowerfence"], box["upperfence"]) == ([0.1], [0.8])
+    assert box["x"] == [list(values)]
+    assert re.search(r"released model\s*0.300\s*0.700\s*0.775", found.text)
+
+
+def without_scores(report):
+    """A run whose clients have no test records."""
+    nothing = {"mean": None, "interval": None, "worst": None, "pooled": None, "pooled_interval": None}
+    smallest = dataclasses.replace(report.utility.smallest, scores={"released": None})
+    scores = tuple(dataclasses.replace(each, **nothing) for each in report.utility.scores)
+    over = {model: (None,) * len(report.rounds.rounds) for model in report.rounds.mean}
+    return dataclasses.replace(
+        report,
+        utility=dataclasses.replace(report.utility, scores=scores, smallest=smallest),
+        rounds=dataclasses.replace(report.rounds, mean=over, worst=over),
+    )
+
+
+def test_what_was_not_scored_has_no_chart_and_no_table(report):
+    found = Read(page_of(without_scores(report)))
+    assert "figure-rounds" not in found.ids("figure")
+    assert "No round was scored" in found.text
+    assert "No model was scored" in found.text
+    assert "Scores on the clients' own test records" not in found.text
+    assert "released model –" not in found.text
+
+
+def test_gains_that_were_not_compared_are_not_listed(report):
+    sentences = ("a has accuracy – with the others",)
+    utility = dataclasses.replace(report.utility, joining={"not compared": 3}, joining_sentences=sentences)
+    text = Read(page_of(dataclasses.replace(report, utility=utility))).text
+    assert "Each client's own model was not trained or not scored" in text
+    assert sentences[0] not in text.replace(json.dumps(sentences[0]), "")
+
+
+def test_the_smallest_client_is_counted_in_the_unit_of_the_run(report):
+    run = dataclasses.replace(report.run, unit="person")
+    least = report.utility.smallest
+    text = Read(page_of(dataclasses.replace(report, run=run))).text
+    assert f"{least.client} has {least.records} persons, the fewest" in text
+
+
+def test_intervals_say_what_they_are(page):
+    assert "95% bootstrap intervals over test records. They leave out how much scores vary between runs." in page.text
+    assert "its interval" not in page.text
+
+
+# ---------------------------------------------------------------------- several runs
+
+
+def charts(page):
+    return {attrs["id"]: page.data(attrs["id"]) for attrs, _ in page.scripts if attrs.get("id", "").startswith("chart-")}
+
+
+def compared(tmp_path, *rows):
+    """The page of these runs."""
+    write_comparison(Comparison(rows, (), "", ""), tmp_path / "all.html")
+    return Read((tmp_path / "all.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def row(report):
+    found = comparison_of([report]).rows[0]
+    return dataclasses.replace(found, mean=0.8, metric="accuracy", baselines={"non-private": 0.9}, simulation=False)
+
+
+def test_each_metric_has_a_figure_of_its_own(row, tmp_path):
+    other = dataclasses.replace(row, folder="other", metric="auroc")
+    found = charts(compared(tmp_path, row, other))
+    assert [each["layout"]["yaxis"]["title"]["text"] for each in found.values()] == ["accuracy", "auroc"]
+    assert [len(each["data"][0]["x"]) for each in found.values()] == [1, 1]
+
+
+def test_the_non_private_line_is_drawn_only_where_runs_share_their_data(row, tmp_path):
+    alike = compared(tmp_path, row, dataclasses.replace(row, folder="other"))
+    (drawn,) = charts(alike).values()
+    assert len(drawn["layout"]["shapes"]) == 1
+    assert f"all clients together, without noise, of {row.folder}: 0.900" in alike.text
+    apart = compared(tmp_path, row, dataclasses.replace(row, folder="other", data="elsewhere"))
+    (drawn,) = charts(apart).values()
+    assert drawn["layout"]["shapes"] == []
+
+
+def test_simulations_are_marked_by_shape_and_word(row, tmp_path):
+    found = compared(tmp_path, row, dataclasses.replace(row, folder="other", simulation=True))
+    (drawn,) = charts(found).values()
+    assert drawn["data"][0]["marker"]["symbol"] == ["circle", "diamond"]
+    assert "a run that is not a simulation" in found.text
+    assert "a simulation" in found.text.replace("not a simulation", "")
+    marks = [attrs for tag, attrs in found.elements if tag == "span" and attrs.get("class") == "mark open"]
+    assert len(marks) >= 1
+    assert "Model in use" in found.text

@@ -103,9 +103,10 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more_of_it: Any) -> dic
     }  # fmt: skip
 
 
-def legend(lines: Iterable[Line]) -> Html:
-    """What each line is, in words beside a piece of it."""
-    return tag("ul", [tag("li", _swatch(line), tag("span", line.label)) for line in lines if line.label], class_="legend")
+def legend(lines: Iterable[Line], points: Iterable[Html] = ()) -> Html:
+    """What each line is, in words beside a piece of it, after what kinds of points there are."""
+    named = [tag("li", _swatch(line), tag("span", line.label)) for line in lines if line.label]
+    return tag("ul", points, named, class_="legend")
 
 
 def figure(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...scores import LEVEL
 from .markup import MISSING, Html, Inside, tag
 
 SHORT = 6  # rows of a table that a print keeps on one page
@@ -64,6 +65,15 @@ def listed(items: Iterable[Inside], class_: str | None = None) -> Html:
 def terms(pairs: Iterable[tuple[str, Inside]], class_: str = "terms") -> Html:
     """Names and what they are."""
     return tag("dl", [tag("div", tag("dt", name), tag("dd", said)) for name, said in pairs], class_=class_)
+
+
+def intervals(units: Iterable[str]) -> str:
+    """What the interval of a score is."""
+    tested = " or ".join(f"{unit}s" for unit in sorted(units))
+    return (
+        f"Intervals are {LEVEL:.0%} bootstrap intervals over test {tested}. They leave out how much scores vary between "
+        "runs."
+    )
 
 
 class Section(Html):
