@@ -259,6 +259,46 @@ def test_a_phone_scrolls_in_one_direction(file, opened, request):
     assert page.js("[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0 && e.ariaLabel)")
 
 
+def test_a_phone_shows_sentences_in_blocks_under_their_heads(opened, page_file):
+    page = opened(page_file, width=390, height=844)
+    tables = page.js("[...document.querySelectorAll('table')].filter(t => t.querySelector('td.long, th.long')).length")
+    blocks = "[...document.querySelectorAll('table.stacked')]"
+    assert page.js(f"{blocks}.length") == tables
+    assert page.js(f"{blocks}.every(t => getComputedStyle(t).display === 'block')")
+    cells = "[...document.querySelectorAll('table.stacked td')]"
+    assert page.js(f"{cells}.every(c => c.dataset.head)")
+    assert page.js(f"{cells}.filter(c => c.checkVisibility()).every(c => c.textContent.trim() !== '–')")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_scale_keeps_its_words_and_pins_inside(width, opened, page_file):
+    page = opened(page_file, width=width)
+    inside = "(e => { const b = e.getBoundingClientRect(); const s = e.closest('.scale').getBoundingClientRect();"
+    inside += " return b.left >= s.left - 1 && b.right <= s.right + 1; })"
+    assert page.js(f"[...document.querySelectorAll('.pin span')].every({inside})")
+    assert page.js("[...document.querySelectorAll('.part')].every(p => p.scrollWidth <= p.clientWidth)")
+
+
+def test_the_table_of_clients_scrolls_under_its_caption_and_says_so(opened, page_file):
+    page = opened(page_file, width=900)
+    box = "document.querySelector('#clients .scroll')"
+    page.until(f"{box}.classList.contains('wider')")
+    assert "Scroll" in page.js(f"getComputedStyle({box}.querySelector('caption span'), '::after').content")
+    left = f"{box}.querySelector('caption span').getBoundingClientRect().left"
+    before = page.js(left)
+    page.js(f"{box}.scrollLeft = 10000")
+    page.js(WAITING)
+    assert page.js(left) == pytest.approx(before, abs=1)
+    assert page.js(f"getComputedStyle({box}.querySelector('table')).borderCollapse") == "separate"
+
+
+def test_what_was_spent_is_in_sight(opened, page_file):
+    page = opened(page_file)
+    right = "document.querySelector('#clients .scroll').getBoundingClientRect().right"
+    cells = "[...document.querySelector('#clients-table tbody tr').cells].slice(0, 8)"
+    assert page.js(f"{cells}.every(c => c.getBoundingClientRect().right <= {right})")
+
+
 @pytest.mark.parametrize("file", ["page_file", "comparison_file"])
 def test_keys_reach_everything_in_order_and_show_where_they_are(file, opened, request):
     page = opened(request.getfixturevalue(file))

@@ -422,3 +422,36 @@ def test_simulations_are_marked_by_shape_and_word(row, tmp_path):
     marks = [attrs for tag, attrs in found.elements if tag == "span" and attrs.get("class") == "mark open"]
     assert len(marks) >= 1
     assert "Model in use" in found.text
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def heads_of(page, table):
+    """The heads of the columns of a table."""
+    inside = page[page.index(table) :]
+    head = inside[inside.index("<thead") : inside.index("</thead>")]
+    return [re.sub("<[^>]+>", "", each) for each in re.findall(r"<th .*?</th>", head)]
+
+
+def test_what_a_client_spent_comes_before_what_it_sent(report):
+    heads = heads_of(page_of(report), 'id="clients-table"')
+    first = ["Client", "records", "rounds", "ε ≤", "μ ≤", "ε ≤ of slots taken", "spent before", "left"]
+    assert heads[:8] == first
+    last = ["gains by joining", "uploads", "noisy queries", "noise multiplier", "test records"]
+    assert heads[-5:] == last
+
+
+def test_a_larger_number_for_slots_taken_is_explained(report):
+    why = "the number for slots taken knows how often the coin said yes"
+    rows = [dataclasses.replace(row, taken_epsilon=row.epsilon) for row in report.clients.rows]
+    same = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=tuple(rows)))
+    assert why not in Read(page_of(same)).text
+    rows[0] = dataclasses.replace(rows[0], taken_epsilon=Stated(rows[0].epsilon.upper + 1, "9"))
+    larger = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=tuple(rows)))
+    assert why in Read(page_of(larger)).text
+
+
+def test_no_head_of_a_table_is_empty(report):
+    page = page_of(report)
+    assert all(re.sub("<[^>]+>", "", each).strip() for each in re.findall(r"<th .*?</th>", page))

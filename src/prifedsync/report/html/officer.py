@@ -25,7 +25,7 @@ def items(report: Report) -> Section | None:
         return None
     open_ones = [item for item in report.items if item.status == "open"]
     columns: list[Column | str] = [
-        "",
+        "No.",
         Column("Item", wide=True),
         "State",
         Column("What this run has", wide=True),

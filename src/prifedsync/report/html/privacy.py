@@ -79,7 +79,10 @@ def attacks(report: Report) -> Section | None:
     """Four attacks at four base rates."""
     if not report.attacks:
         return None
-    bases = [Column(rate.base_text, numeric=True) for rate in report.attacks[0].rates]
+    bases = [
+        Column(rate.base_text, numeric=True, alone=f"without the model {rate.base_text}, with it at most")
+        for rate in report.attacks[0].rates
+    ]
     rows = [
         [
             [attack.name, tag("span", sentence(attack.question), class_="under")],
@@ -96,7 +99,7 @@ def attacks(report: Report) -> Section | None:
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
     return section(
         "attacks", "What an attacker can still do",
-        paragraph(lead), table(caption, ["Right without the model:", *bases], rows),
+        paragraph(lead), table(caption, [Column("Right without the model:", wide=True), *bases], rows),
         paragraph(["For example: ", *said]), paragraph(sentence(report.attacks_note)),
     )  # fmt: skip
 

@@ -199,6 +199,16 @@
     });
   });
 
+  // ---------- tables that are wider than the page say so
+
+  const scrolls = new ResizeObserver((entries) => {
+    entries.forEach(({ target }) => {
+      const box = target.closest(".scroll");
+      box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1);
+    });
+  });
+  document.querySelectorAll(".scroll, .scroll > table").forEach((each) => scrolls.observe(each));
+
   // ---------- copying: a file may not be allowed to write to the clipboard, so the text is selected first
 
   document.querySelectorAll("[data-copy]").forEach((each) => {
