@@ -415,3 +415,26 @@ def test_a_print_has_whole_rows_on_upright_and_wide_sheets(opened, page_file):
 def test_a_print_has_every_client(opened, page_file, large):
     few, many = (sheets(opened(path).pdf()) for path in (page_file, large[0]))
     assert (many.count((842, 595)) - few.count((842, 595))) >= 1000 // 60
+
+
+def test_a_print_begins_a_sheet_with_the_signatures_and_leaves_out_the_config(opened, page_file):
+    page = opened(page_file)
+    page.media("light", "print")
+    assert page.js("getComputedStyle(document.querySelector('#signatures')).breakBefore") == "page"
+    assert not page.js("document.querySelector('.config').checkVisibility()")
+    assert page.js("getComputedStyle(document.querySelector('#clients caption span'), '::after').content") == "none"
+
+
+def test_a_print_shows_the_whole_of_what_may_be_copied(opened, comparison_file):
+    page = opened(comparison_file)
+    page.media("light", "print")
+    page.size(700, 1000)
+    areas = page.js(
+        "[...document.querySelectorAll('textarea')].map(a => [a.scrollWidth - a.clientWidth, "
+        "a.scrollHeight - a.clientHeight, getComputedStyle(a).whiteSpace])"
+    )
+    assert len(areas) == 2
+    for across, down, wraps in areas:
+        assert across <= 0
+        assert down <= 0
+        assert wraps == "pre-wrap"

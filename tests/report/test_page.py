@@ -455,3 +455,23 @@ def test_a_larger_number_for_slots_taken_is_explained(report):
 def test_no_head_of_a_table_is_empty(report):
     page = page_of(report)
     assert all(re.sub("<[^>]+>", "", each).strip() for each in re.findall(r"<th .*?</th>", page))
+
+
+# ---------------------------------------------------------------------- paper
+
+
+def test_each_sheet_has_the_title_and_the_hash_of_the_record(report):
+    title = 'A "title" \\ </style><script>'
+    style = page_of(dataclasses.replace(report, title=title)).split("<style>")[1].split("</style>")[0]
+    margins = style.rsplit("@page", 1)[1]
+    (record,) = (file.sha256 for file in report.signatures.files if file.name == "record.json")
+    assert record in margins
+    said = re.search(r'top-left \{ content: "([^"]*)"', margins)[1]
+    assert re.sub(r"\\([0-9a-f]{6})", lambda found: chr(int(found[1], 16)), said) == title
+
+
+def test_a_review_has_a_place_for_the_officers_decision(report):
+    for decision, wanted in (("review", True), ("release", False), ("do not release", False)):
+        verdict = dataclasses.replace(report.verdict, decision=decision)
+        text = Read(page_of(dataclasses.replace(report, verdict=verdict))).text
+        assert ("Decision of the privacy officer" in text) is wanted

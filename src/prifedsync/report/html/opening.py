@@ -39,7 +39,6 @@ def verdict(report: Report) -> Section:
     """May this model leave: the decision by colour, sign and word, then why, and what to do."""
     found = report.verdict
     tone = TONES[found.decision]
-    open_count = sum(item.status == "open" for item in report.items)
     decision = tag("p", icon(tone), tag("strong", found.decision), class_="decision")
     return section(
         "verdict", "May this model be released?",
@@ -49,13 +48,21 @@ def verdict(report: Report) -> Section:
         ),
         _everyday(report), tag("h3", "Thresholds"), scale(report), listed(found.thresholds, "thresholds"),
         _grounds(found), tag("div", tag("h3", "The run"), terms(_facts(report)), class_="together"),
-        tag("h3", "What would change this verdict"), listed(found.would_change),
-        paragraph([
-            "On ", tag("a", "the list of what an officer expects", href="#items"),
-            f", {open_count} of {len(report.items)} items are open. ",
-            tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
-        ]),
+        _would_change(report),
     )  # fmt: skip
+
+
+def _would_change(report: Report) -> Html:
+    """On paper these stay together: the last sentence must not stand on a sheet of its own."""
+    open_count = sum(item.status == "open" for item in report.items)
+    further = paragraph([
+        "On ", tag("a", "the list of what an officer expects", href="#items"),
+        f", {open_count} of {len(report.items)} items are open. ",
+        tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
+    ])  # fmt: skip
+    return tag(
+        "div", tag("h3", "What would change this verdict"), listed(report.verdict.would_change), further, class_="together"
+    )
 
 
 def _everyday(report: Report) -> Inside:

@@ -131,9 +131,9 @@ def shown(value: Inside) -> Inside:
     return MISSING if value is None or value == "" else value
 
 
-def more(summary: str, *inside: Inside) -> Html:
-    """What is folded away until somebody wants it. A print has it open."""
-    return tag("details", tag("summary", summary), *inside)
+def more(summary: str, *inside: Inside, class_: str | None = None) -> Html:
+    """What is folded away until somebody wants it. A print has it open, and leaves out what has the class `screen`."""
+    return tag("details", tag("summary", summary), *inside, class_=class_)
 
 
 def _cells(row: Sequence[Inside], heads: Sequence[Column]) -> Iterable[Html]:

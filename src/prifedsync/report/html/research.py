@@ -327,8 +327,14 @@ def reproducing(report: Report) -> Section | None:
         "reproducing", "How to run it again",
         [tag("pre", tag("code", command), class_="command") for command in found.commands],
         paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
-        more("The whole config", tag("pre", tag("code", _text(found.config)), tabindex="0", class_="config")),
+        _config(found.config),
     )  # fmt: skip
+
+
+def _config(config: Mapping[str, Any]) -> Html:
+    """For a screen: on paper it would fill sheets that nobody reads."""
+    text = tag("pre", tag("code", _text(config)), tabindex="0", class_="config")
+    return more("The whole config", text, class_="screen")
 
 
 def _text(config: Mapping[str, Any]) -> str:
