@@ -341,6 +341,25 @@ def test_headings_are_in_order_and_the_contents_lead_to_all_sections(shown):
     assert links == shown.js("[...document.querySelectorAll('main section')].map(s => s.id)")
 
 
+def marked(page):
+    return page.js("[...document.querySelectorAll('.contents [aria-current]')].map(a => a.hash.slice(1))")
+
+
+def test_the_contents_mark_the_section_that_is_read(opened, page_file):
+    page = opened(page_file)
+    page.media("light", motion="reduce")
+    assert marked(page) == ["verdict"]
+    for name in ("curve", "audits", "utility"):
+        page.js(f"document.querySelector('.contents a[href=\"#{name}\"]').click()")
+        page.until(f"document.querySelector('.contents a[href=\"#{name}\"]').ariaCurrent === 'true'")
+        assert marked(page) == [name]
+    page.js("window.scrollTo(0, document.body.scrollHeight)")
+    page.js(WAITING)
+    assert marked(page) == ["signatures"]
+    page.js("document.querySelector('.contents a[href=\"#warnings\"]').click()")
+    page.until("document.querySelector('.contents a[href=\"#warnings\"]').ariaCurrent === 'true'")
+
+
 # ---------------------------------------------------------------------- large runs, and paper
 
 

@@ -222,6 +222,13 @@ def test_few_points_of_many_rounds(rounds, points):
     assert (marks[0], marks[-1]) == (1, rounds)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "plans", "points"), [(1, 1, 1), (30, 1, 30), (60, 3, 60), (61, 1, 25), (60, 10, 6), (1000, 100, 4)]
+)
+def test_each_of_few_rounds_has_a_point(rounds, plans, points):
+    assert graphs._most_points(rounds, plans) == points
+
+
 # ---------------------------------------------------------------------- who, what and how
 
 

@@ -13,7 +13,7 @@ import pytest
 from scripts.example_report import PAGE, made
 
 from prifedsync.report.comparing import Comparison, comparison_of
-from prifedsync.report.contents import report_of
+from prifedsync.report.contents import MASKED, PERSONS, report_of
 from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
 from prifedsync.report.html.charts import plain, wrapped
@@ -475,3 +475,33 @@ def test_a_review_has_a_place_for_the_officers_decision(report):
         verdict = dataclasses.replace(report.verdict, decision=decision)
         text = Read(page_of(dataclasses.replace(report, verdict=verdict))).text
         assert ("Decision of the privacy officer" in text) is wanted
+
+
+# ---------------------------------------------------------------------- the first lines
+
+
+def marks_of(page):
+    """The kind of each mark of the page's head."""
+    head = page[page.index('class="masthead"') : page.index('id="verdict"')]
+    return re.findall(r'class="mark (\w+)"', head)
+
+
+def test_good_news_has_no_sign_of_a_warning(report):
+    notices = (PERSONS, MASKED, f"{MASKED} All clients were in one process, so masks were simulated.", "A simulation.")
+    run = dataclasses.replace(report.run, notices=notices)
+    assert marks_of(page_of(dataclasses.replace(report, run=run))) == ["good", "good", "open", "open"]
+
+
+def test_records_are_counted_where_their_numbers_are_public(report):
+    count = sum(row.records for row in report.clients.rows)
+    assert f"3 clients with {count} records to train on" in Read(page_of(report)).text
+    rows = (*report.clients.rows[1:], dataclasses.replace(report.clients.rows[0], records=None))
+    hidden = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows))
+    assert "to train on" not in Read(page_of(hidden)).text
+
+
+def test_rounds_between_two_that_were_computed_are_explained(report):
+    progress = dataclasses.replace(report.progress, planned=report.progress.rounds[-1] + 100)
+    why = "Between two of them the line shows the next one's"
+    assert why in Read(page_of(dataclasses.replace(report, progress=progress))).text
+    assert why not in Read(page_of(report)).text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..contents import Report
+from ..contents import MASKED, PERSONS, Report
 from ..verdict import Verdict
 from ..wording import many
 from .markup import Html, Inside, tag
@@ -12,14 +12,20 @@ from .parts import Section, icon, listed, mark, paragraph, section, spoken, term
 from .scale import TONES, scale
 
 NOT_SAID = "not said"
+GOOD_NEWS = (PERSONS, MASKED)
 
 
 def header(report: Report) -> Html:
     """Which run this is about, in few lines: the verdict comes next."""
-    notices = listed((mark("open", notice) for notice in report.run.notices), "notices") if report.run.notices else None
+    notices = listed((_notice(each) for each in report.run.notices), "notices") if report.run.notices else None
     return tag(
         "div", paragraph("Privacy report of a training run", "kicker"), tag("h1", report.title), notices, class_="masthead"
     )
+
+
+def _notice(text: str) -> Html:
+    """What a reader must know. What protects more than usual has no sign of a warning."""
+    return mark("good" if text in GOOD_NEWS else "open", text)
 
 
 def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
@@ -27,12 +33,22 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
     rounds = f"{run.rounds_done:,}" + (f" of {run.rounds_planned:,}" if run.rounds_planned is not None else "")
     yield "Run folder", tag("code", report.folder)
     yield "Date", run.date
-    yield "Records", f"{run.data}, {many(run.clients, 'client')}"
+    yield "Records", _records(report)
     yield "Model", f"{run.model}, trained with {run.rule}"
     yield "Rounds", rounds
     yield "Unit of privacy", f"one {run.unit}"
     for name, label in (("owner", "Owner"), ("purpose", "Purpose"), ("law", "Law"), ("receivers", "May be received by")):
         yield label, report.words.get(name) or mark("open", NOT_SAID)
+
+
+def _records(report: Report) -> str:
+    """How many there are is said where each client's number is public."""
+    source = f"{report.run.data}, {many(report.run.clients, 'client')}"
+    sizes = [row.records for row in report.clients.rows] if report.clients else []
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return source
+    return f"{source} with {many(sum(known), report.run.unit)} to train on"
 
 
 def verdict(report: Report) -> Section:

@@ -157,7 +157,7 @@ def _progress(found: Progress) -> Html:
     after = [f"after round {each}: ε ≤ {value.text}" for each, value in zip(found.rounds, found.epsilon, strict=True)]
     line = Line(
         f"ε at δ = {small(found.delta)}, for {found.holds_for}", found.rounds, [each.upper for each in found.epsilon], BLUE,
-        says=after, shape="vh", markers=True, width=3,
+        says=after, shape="vh", markers=True, width=2,
     )  # fmt: skip
     marks = [_upright(found.planned, ORANGE, "dash")] + ([_upright(found.done, GREEN, "dot")] if found.done else [])
     ends = (
@@ -169,6 +169,9 @@ def _progress(found: Progress) -> Html:
         f"After {found.done:,} of {found.planned:,} planned rounds. At the planned end ε ≤ {found.epsilon[-1].text} at "
         f"δ = {small(found.delta)}."
     )
+    if len(found.rounds) < found.planned:
+        computed = len(found.rounds)
+        alt += f" ε was computed after {computed} rounds. Between two of them the line shows the next one's, the larger."
     columns: list[Column | str] = [Column("after round", numeric=True), Column("ε ≤", numeric=True)]
     rows = [(each, value.text) for each, value in zip(found.rounds, found.epsilon, strict=True)]
     return figure(

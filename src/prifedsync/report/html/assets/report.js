@@ -226,15 +226,35 @@
     });
   });
 
-  // ---------- the table of contents marks where one is
+  // ---------- the table of contents marks the section that is read
 
+  const READ = 140; // a section is read once its head is so far from the top of the window
   const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
-  const seen = new Set();
-  const watcher = new IntersectionObserver((entries) => {
-    entries.forEach(({ target, isIntersecting }) => (isIntersecting ? seen.add(target.id) : seen.delete(target.id)));
-    const here = [...links.keys()].find((name) => seen.has(name));
-    links.forEach((link, name) => (name === here ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
-  });
-  links.forEach((_, name) => watcher.observe(document.getElementById(name)));
+  const names = [...links.keys()];
+  const box = (name) => document.getElementById(name).getBoundingClientRect();
+  const asked = () => {
+    const name = window.location.hash.slice(1);
+    return links.has(name) && box(name).top >= 0 && box(name).top < window.innerHeight ? name : null;
+  };
+  const here = () => {
+    const ended = window.scrollY + window.innerHeight >= root.scrollHeight - 2;
+    if (ended) return asked() ?? names.at(-1); // the last sections are too short to reach the top
+    return names.filter((name) => box(name).top <= READ).at(-1) ?? names[0];
+  };
+  const follow = () => {
+    const now = here();
+    links.forEach((link, name) => (name === now ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  };
+  let waits = false;
+  const later = () => {
+    if (waits) return;
+    waits = true;
+    requestAnimationFrame(() => {
+      waits = false;
+      follow();
+    });
+  };
+  for (const event of ["scroll", "resize", "hashchange"]) window.addEventListener(event, later, { passive: true });
+  follow();
   if (window.innerWidth < 992) document.querySelector(".contents details").open = false;
 })();
