@@ -318,6 +318,9 @@ def test_the_first_lines_say_what_the_numbers_mean(page, report):
     said = f"an attacker who accepts 1% false positives finds at most {report.guarantee.hits_at_1_percent.text} of members"
     assert said in page.text
     assert page.text.index(said) < page.text.index("Thresholds")
+    further = "This is about one record: a person with 3 records is protected less."
+    assert further in rated(report, "review", 0.5, person=3).text
+    assert further not in page.text
 
 
 # ---------------------------------------------------------------------- scores

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..contents import MASKED, PERSONS, Report
+from ..guarantee import Guarantee
 from ..verdict import Verdict
 from ..wording import many
 from .markup import Html, Inside, tag
 from .parts import Section, icon, listed, mark, paragraph, section, spoken, terms
-from .scale import TONES, scale
+from .scale import TONES, person_of, scale
 
 NOT_SAID = "not said"
 GOOD_NEWS = (PERSONS, MASKED)
@@ -87,12 +88,21 @@ def _everyday(report: Report) -> Inside:
     if found is None:
         return None
     members = "members" if found.unit == "record" else "persons"
-    return paragraph(
+    said = (
         f"In everyday words: an attacker who accepts 1% false positives finds at most {found.hits_at_1_percent.text} of "
         f"{members}; by guessing, it finds 1%. A smaller μ or ε means that fewer are found, and δ is the probability that "
-        "ε does not bound.",
-        "everyday",
+        "ε does not bound."
     )
+    return paragraph(" ".join([said, *_limits(report, found)]), "everyday")
+
+
+def _limits(report: Report, found: Guarantee) -> Iterable[str]:
+    """What the everyday words are not about."""
+    person = person_of(report, found)
+    if person is not None:
+        yield f"This is about one record: a person with {person.records:,} records is protected less."
+    if report.run.simulation:
+        yield "This run is a simulation: that is so of the algorithm, and not of these files."
 
 
 def _grounds(found: Verdict) -> Inside:

@@ -61,7 +61,7 @@ def scale(report: Report) -> Inside:
     thresholds = _thresholds(report)
     if found is None or found.mu.upper is None or thresholds.end <= 0:
         return None
-    person = _person(report, found)
+    person = person_of(report, found)
     pins = list(_pins(found, person))
     words = _beside(report, thresholds, pins, person)
     alt = " ".join([*(sentence(pin.text) for pin in pins), _ends(thresholds), *_beyond(thresholds, pins)])
@@ -81,7 +81,7 @@ def _thresholds(report: Report) -> Thresholds:
     return Thresholds(release, max(release, float(report.words["review_mu"])))
 
 
-def _person(report: Report, found: Guarantee) -> Group | None:
+def person_of(report: Report, found: Guarantee) -> Group | None:
     """What protects a person, where the owner says that a person may have several records."""
     several = report.words["records_of_person"]
     return next((group for group in found.groups if group.records == several), None)
