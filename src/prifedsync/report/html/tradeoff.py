@@ -112,7 +112,7 @@ def _lines(found: Curve) -> Iterable[Line]:
     yield _certified(found)
     if found.gaussian_mu is not None:
         label = f"G_μ for μ = {up(found.gaussian_mu)}, on the range of μ alone"
-        yield _line(label, found, found.gaussian, PINK, "dash", width=1.5)
+        yield _line(label, found, found.gaussian, PINK, "dash", width=2)
 
 
 def _certified(found: Curve) -> Line:
@@ -121,7 +121,7 @@ def _certified(found: Curve) -> Line:
     if found.holds_for != EVERY or found.if_others_choose is None:
         label += f", for {found.holds_for}"
     return Line(
-        label, found.alpha, found.certified, BLUE, says=found.says, width=5, fill="tonexty",
+        label, found.alpha, found.certified, BLUE, says=found.says, width=6, fill="tonexty",
         other=_found(found.certified),
     )  # fmt: skip
 
