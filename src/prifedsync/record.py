@@ -117,6 +117,7 @@ class RunRecord:
     in_use: str = "released"  # the model that clients use after joining: the released one, or each its "personal" one
     unit: Unit = RECORD  # what a guarantee is about and what is counted: records, or persons
     note: str = ""  # what a score is measured in, where that is not plain
+    statistics: Mapping[str, Any] | None = None  # of a simulation: shares of labels and clipping, computed without noise
     personal_models: str = ""  # whether the personal models may be published
     timings: Mapping[str, float] = field(default_factory=dict)
     host: str = ""

@@ -67,11 +67,11 @@ def test_the_curve_answers_to_the_mouse(opened, page_file, report):
     page.until("document.querySelector('[data-chart=\"curve\"]').layout.xaxis.type === 'log'")
     for level in (0.01, 0.1):
         at = report.curve.alpha.index(level)
-        beta = report.curve.certified[at]
+        share = 1 - report.curve.certified[at]
         x, y = page.js(
             "(() => { const c = document.querySelector('[data-chart=\"curve\"]'); c.scrollIntoView({block: 'center', "
             "behavior: 'instant'}); const b = c.getBoundingClientRect(); const f = c._fullLayout; return ["
-            f"b.x + f.xaxis._offset + f.xaxis.d2p({level}), b.y + f.yaxis._offset + f.yaxis.d2p({beta})"
+            f"b.x + f.xaxis._offset + f.xaxis.d2p({level}), b.y + f.yaxis._offset + f.yaxis.d2p({share})"
             "]; })()"
         )
         page.move(x + 3, y + 3)
@@ -96,7 +96,8 @@ def test_the_curve_is_read_with_keys_too(opened, page_file, report):
 
 def test_all_lines_of_the_curve_are_named(shown):
     names = shown.js("[...document.querySelectorAll('#curve .legend li')].map(e => e.textContent)")
-    assert len(names) == shown.js("document.querySelector('[data-chart=\"curve\"]').data.length")
+    drawn = shown.js("document.querySelector('[data-chart=\"curve\"]').data.filter(t => t.name).length")
+    assert len(names) == drawn
     said = " ".join(names)
     for needed in ("certified", "guessing", "G_μ", "audit"):
         assert needed in said
@@ -109,6 +110,30 @@ def test_axes_change_with_keys(opened, page_file):
     page.key("ArrowRight")
     page.until("document.querySelector('[data-chart=\"curve\"]').layout.xaxis.type === 'log'")
     assert page.js("document.querySelector('[data-chart=\"curve\"]')._fullLayout.yaxis.type") == "log"
+
+
+POWERS = """[...document.querySelectorAll('[data-chart="curve"] :is(.xtick, .ytick) text')].map(
+  t => t.textContent.replaceAll('\u200b', ''))"""
+
+
+def test_logarithmic_axes_have_powers_of_ten_and_show_what_is_found(opened, page_file, report):
+    page = opened(page_file)
+    chart = "document.querySelector('[data-chart=\"curve\"]')"
+    before = page.js(f"{chart}.data[{chart}.layout.meta.certified].y")
+    page.click('input[value="log"]')
+    page.until(f"{chart}.layout.yaxis.type === 'log'")
+    assert set(page.js(POWERS)) == {"10−6", "10−5", "10−4", "10−3", "10−2", "10−1", "1"}
+    found = page.js(f"{chart}.data[{chart}.layout.meta.certified].y")
+    assert all(share >= 1 - beta for share, beta in zip(found, report.curve.certified, strict=True))
+    assert "1 − β" in page.js(f"{chart}.layout.yaxis.title.text")
+    assert "above" in page.js("document.querySelector('#curve p').innerText")
+    assert "below" not in page.js("document.querySelector('#curve p').innerText")
+    assert page.js("document.querySelector('#figure-curve figcaption').innerText").startswith("Share of")
+    page.click('input[value="linear"]')
+    page.until(f"{chart}.layout.yaxis.type === 'linear'")
+    assert page.js(f"{chart}.data[{chart}.layout.meta.certified].y") == before
+    assert "below" in page.js("document.querySelector('#curve p').innerText")
+    assert page.problems == []
 
 
 def test_each_figure_has_words_and_a_table(shown):
@@ -234,6 +259,46 @@ def test_a_phone_scrolls_in_one_direction(file, opened, request):
     assert page.js("[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0 && e.ariaLabel)")
 
 
+def test_a_phone_shows_sentences_in_blocks_under_their_heads(opened, page_file):
+    page = opened(page_file, width=390, height=844)
+    tables = page.js("[...document.querySelectorAll('table')].filter(t => t.querySelector('td.long, th.long')).length")
+    blocks = "[...document.querySelectorAll('table.stacked')]"
+    assert page.js(f"{blocks}.length") == tables
+    assert page.js(f"{blocks}.every(t => getComputedStyle(t).display === 'block')")
+    cells = "[...document.querySelectorAll('table.stacked td')]"
+    assert page.js(f"{cells}.every(c => c.dataset.head)")
+    assert page.js(f"{cells}.filter(c => c.checkVisibility()).every(c => c.textContent.trim() !== '–')")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_scale_keeps_its_words_and_pins_inside(width, opened, page_file):
+    page = opened(page_file, width=width)
+    inside = "(e => { const b = e.getBoundingClientRect(); const s = e.closest('.scale').getBoundingClientRect();"
+    inside += " return b.left >= s.left - 1 && b.right <= s.right + 1; })"
+    assert page.js(f"[...document.querySelectorAll('.pin span')].every({inside})")
+    assert page.js("[...document.querySelectorAll('.part')].every(p => p.scrollWidth <= p.clientWidth)")
+
+
+def test_the_table_of_clients_scrolls_under_its_caption_and_says_so(opened, page_file):
+    page = opened(page_file, width=900)
+    box = "document.querySelector('#clients .scroll')"
+    page.until(f"{box}.classList.contains('wider')")
+    assert "Scroll" in page.js(f"getComputedStyle({box}.querySelector('caption span'), '::after').content")
+    left = f"{box}.querySelector('caption span').getBoundingClientRect().left"
+    before = page.js(left)
+    page.js(f"{box}.scrollLeft = 10000")
+    page.js(WAITING)
+    assert page.js(left) == pytest.approx(before, abs=1)
+    assert page.js(f"getComputedStyle({box}.querySelector('table')).borderCollapse") == "separate"
+
+
+def test_what_was_spent_is_in_sight(opened, page_file):
+    page = opened(page_file)
+    right = "document.querySelector('#clients .scroll').getBoundingClientRect().right"
+    cells = "[...document.querySelector('#clients-table tbody tr').cells].slice(0, 8)"
+    assert page.js(f"{cells}.every(c => c.getBoundingClientRect().right <= {right})")
+
+
 @pytest.mark.parametrize("file", ["page_file", "comparison_file"])
 def test_keys_reach_everything_in_order_and_show_where_they_are(file, opened, request):
     page = opened(request.getfixturevalue(file))
@@ -274,6 +339,25 @@ def test_headings_are_in_order_and_the_contents_lead_to_all_sections(shown):
     assert all(after - before <= 1 for before, after in pairwise(levels))
     links = shown.js("[...document.querySelectorAll('.contents a')].map(a => a.hash.slice(1))")
     assert links == shown.js("[...document.querySelectorAll('main section')].map(s => s.id)")
+
+
+def marked(page):
+    return page.js("[...document.querySelectorAll('.contents [aria-current]')].map(a => a.hash.slice(1))")
+
+
+def test_the_contents_mark_the_section_that_is_read(opened, page_file):
+    page = opened(page_file)
+    page.media("light", motion="reduce")
+    assert marked(page) == ["verdict"]
+    for name in ("curve", "audits", "utility"):
+        page.js(f"document.querySelector('.contents a[href=\"#{name}\"]').click()")
+        page.until(f"document.querySelector('.contents a[href=\"#{name}\"]').ariaCurrent === 'true'")
+        assert marked(page) == [name]
+    page.js("window.scrollTo(0, document.body.scrollHeight)")
+    page.js(WAITING)
+    assert marked(page) == ["signatures"]
+    page.js("document.querySelector('.contents a[href=\"#warnings\"]').click()")
+    page.until("document.querySelector('.contents a[href=\"#warnings\"]').ariaCurrent === 'true'")
 
 
 # ---------------------------------------------------------------------- large runs, and paper
@@ -350,3 +434,26 @@ def test_a_print_has_whole_rows_on_upright_and_wide_sheets(opened, page_file):
 def test_a_print_has_every_client(opened, page_file, large):
     few, many = (sheets(opened(path).pdf()) for path in (page_file, large[0]))
     assert (many.count((842, 595)) - few.count((842, 595))) >= 1000 // 60
+
+
+def test_a_print_begins_a_sheet_with_the_signatures_and_leaves_out_the_config(opened, page_file):
+    page = opened(page_file)
+    page.media("light", "print")
+    assert page.js("getComputedStyle(document.querySelector('#signatures')).breakBefore") == "page"
+    assert not page.js("document.querySelector('.config').checkVisibility()")
+    assert page.js("getComputedStyle(document.querySelector('#clients caption span'), '::after').content") == "none"
+
+
+def test_a_print_shows_the_whole_of_what_may_be_copied(opened, comparison_file):
+    page = opened(comparison_file)
+    page.media("light", "print")
+    page.size(700, 1000)
+    areas = page.js(
+        "[...document.querySelectorAll('textarea')].map(a => [a.scrollWidth - a.clientWidth, "
+        "a.scrollHeight - a.clientHeight, getComputedStyle(a).whiteSpace])"
+    )
+    assert len(areas) == 2
+    for across, down, wraps in areas:
+        assert across <= 0
+        assert down <= 0
+        assert wraps == "pre-wrap"

@@ -222,6 +222,13 @@ def test_few_points_of_many_rounds(rounds, points):
     assert (marks[0], marks[-1]) == (1, rounds)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "plans", "points"), [(1, 1, 1), (30, 1, 30), (60, 3, 60), (61, 1, 25), (60, 10, 6), (1000, 100, 4)]
+)
+def test_each_of_few_rounds_has_a_point(rounds, plans, points):
+    assert graphs._most_points(rounds, plans) == points
+
+
 # ---------------------------------------------------------------------- who, what and how
 
 
@@ -257,7 +264,7 @@ def test_scores_stand_with_their_intervals(sampled):
     assert {each.model for each in report.utility.scores} == {"personal", "released", "alone"}
     assert report.utility.smallest.client == "a"
     assert sum(report.utility.joining.values()) == 3
-    assert report.utility.label_proportions == report.utility.clipping == "not measured"
+    assert (report.utility.labels, report.utility.clipping) == (None, ())  # records of a private run are not counted
     assert report.rounds.rounds == tuple(range(1, 13))
     assert report.rounds.baselines == {"alone": record.scores["alone"].own.mean}
     assert report.utility.rounds_per_second == pytest.approx(12 / record.timings["train"], rel=1e-3)

@@ -12,8 +12,9 @@ from html.parser import HTMLParser
 import pytest
 from scripts.example_report import PAGE, made
 
-from prifedsync.report.comparing import comparison_of
-from prifedsync.report.contents import report_of
+from prifedsync.report.comparing import Comparison, comparison_of
+from prifedsync.report.contents import MASKED, PERSONS, report_of
+from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
 from prifedsync.report.html.charts import plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
@@ -248,3 +249,262 @@ def test_the_curve_is_rounded_to_the_safe_side(report):
     cells = re.findall(r"<td[^>]*>(?:<[^>]+>)*([^<]*)", table[: table.index("</table>")])
     assert "0.9999" in cells
     assert "1" not in cells
+
+
+def test_members_found_are_rounded_up_and_the_other_lines_are_turned_over_too(page, report):
+    drawn = page.data("chart-curve")
+    certified = drawn["data"][drawn["layout"]["meta"]["certified"]]
+    for beta, share in zip(report.curve.certified, certified["meta"], strict=True):
+        assert 1 - beta <= share <= 1
+        assert share <= (1 - beta) * 1.000002 + 1e-14
+    named = {trace["name"]: trace for trace in drawn["data"]}
+    guessing = next(trace for name, trace in named.items() if "guessing" in name)
+    assert guessing["meta"] == list(report.curve.alpha)
+    for trace in named.values():
+        assert len(trace["meta"]) == len(trace["y"])
+        turned = [share - (1 - beta) for beta, share in zip(trace["y"], trace["meta"], strict=True)]
+        assert not trace["name"] or max(map(abs, turned)) < 1e-6
+    assert all("not a guarantee" in name for name in named if "CLT" in name)
+
+
+def test_both_certified_curves_say_when_they_hold(report):
+    others = tuple(beta / 2 for beta in report.curve.certified)
+    two = dataclasses.replace(report, curve=dataclasses.replace(report.curve, if_others_choose=others))
+    text = Read(page_of(two)).text
+    assert "no attacker is in the shaded area, below the solid certified curve" in text
+    assert "Where others decide who takes part, none is below the dashed certified curve." in text
+    one = dataclasses.replace(report, curve=dataclasses.replace(report.curve, if_others_choose=None))
+    assert "No attacker is in the shaded area, below the certified curve." in Read(page_of(one)).text
+
+
+# ---------------------------------------------------------------------- the verdict's scale
+
+
+def rated(report, decision, mu, person=None, person_mu=None):
+    """The report with this verdict, μ, and μ of a person with so many records."""
+    stated = Stated(mu, f"{mu:.4g}")
+    together = [Group(person, Stated(person_mu, f"{person_mu:.4g}") if person_mu else None, Stated(4.4, "4.4"), stated)]
+    found = dataclasses.replace(report.guarantee, mu=stated, groups=tuple(together if person else []))
+    words = {**report.words, "release_mu": 1.0, "review_mu": 3.0, "records_of_person": person or 0}
+    verdict = dataclasses.replace(report.verdict, decision=decision)
+    return Read(page_of(dataclasses.replace(report, guarantee=found, words=words, verdict=verdict)))
+
+
+def pins(page):
+    """The place of each pin on the scale in percent, and whether it is the one that decides."""
+    found = [attrs for tag, attrs in page.elements if tag == "span" and "pin" in attrs.get("class", "").split()]
+    return [(float(re.search(r"left:([\d.]+)%", each["style"])[1]), "decides" in each["class"]) for each in found]
+
+
+def test_the_pin_stands_at_the_mu_that_decides(report):
+    assert pins(rated(report, "release", 0.5)) == [(12.5, True)]
+    assert pins(rated(report, "review", 0.5, person=3, person_mu=1.5)) == [(12.5, False), (37.5, True)]
+    assert pins(rated(report, "review", 0.5, person=3)) == [(12.5, False)]
+    assert pins(rated(report, "do not release", 40.0)) == [(100.0, True)]
+
+
+def test_the_scale_never_says_something_else_than_the_verdict(report):
+    agrees = rated(report, "review", 0.5, person=3, person_mu=1.5)
+    assert "The μ of a person with 3 records is in the zone of the verdict: review." in agrees.text
+    other = rated(report, "review", 0.5)
+    assert "By the μ of one record alone it would be: release. Another ground makes the verdict: review." in other.text
+    unknown = rated(report, "review", 0.5, person=3)
+    assert "For a person with 3 records no μ is known, only ε ≤ 4.4" in unknown.text
+    beyond = rated(report, "do not release", 40.0)
+    assert "For one record, μ is beyond the end of this scale." in beyond.text
+
+
+def test_the_first_lines_say_what_the_numbers_mean(page, report):
+    said = f"an attacker who accepts 1% false positives finds at most {report.guarantee.hits_at_1_percent.text} of members"
+    assert said in page.text
+    assert page.text.index(said) < page.text.index("Thresholds")
+    further = "This is about one record: a person with 3 records is protected less."
+    assert further in rated(report, "review", 0.5, person=3).text
+    assert further not in page.text
+
+
+# ---------------------------------------------------------------------- scores
+
+
+def test_a_box_and_its_table_have_the_same_quartiles(report):
+    rows = report.clients.rows
+    values = (0.1, 0.2, 0.4, 0.7, 0.75, 0.8, 5.0)
+    spread = tuple(dataclasses.replace(rows[0], name=f"c{value}", scores={"released": value}) for value in values)
+    found = Read(page_of(dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=spread))))
+    (box,) = found.data("chart-clients-scores")["data"]
+    assert (box["q1"], box["median"], box["q3"]) == ([pytest.approx(0.3)], [0.7], [pytest.approx(0.775)])
+    assert (box["lowerfence"], box["upperfence"]) == ([0.1], [0.8])
+    assert box["x"] == [list(values)]
+    assert re.search(r"released model\s*0.300\s*0.700\s*0.775", found.text)
+
+
+def without_scores(report):
+    """A run whose clients have no test records."""
+    nothing = {"mean": None, "interval": None, "worst": None, "pooled": None, "pooled_interval": None}
+    smallest = dataclasses.replace(report.utility.smallest, scores={"released": None})
+    scores = tuple(dataclasses.replace(each, **nothing) for each in report.utility.scores)
+    over = {model: (None,) * len(report.rounds.rounds) for model in report.rounds.mean}
+    return dataclasses.replace(
+        report,
+        utility=dataclasses.replace(report.utility, scores=scores, smallest=smallest),
+        rounds=dataclasses.replace(report.rounds, mean=over, worst=over),
+    )
+
+
+def test_what_was_not_scored_has_no_chart_and_no_table(report):
+    found = Read(page_of(without_scores(report)))
+    assert "figure-rounds" not in found.ids("figure")
+    assert "No round was scored" in found.text
+    assert "No model was scored" in found.text
+    assert "Scores on the clients' own test records" not in found.text
+    assert "released model –" not in found.text
+
+
+def test_gains_that_were_not_compared_are_not_listed(report):
+    sentences = ("a has accuracy – with the others",)
+    utility = dataclasses.replace(report.utility, joining={"not compared": 3}, joining_sentences=sentences)
+    text = Read(page_of(dataclasses.replace(report, utility=utility))).text
+    assert "Each client's own model was not trained or not scored" in text
+    assert sentences[0] not in text.replace(json.dumps(sentences[0]), "")
+
+
+def test_the_smallest_client_is_counted_in_the_unit_of_the_run(report):
+    run = dataclasses.replace(report.run, unit="person")
+    least = report.utility.smallest
+    text = Read(page_of(dataclasses.replace(report, run=run))).text
+    assert f"{least.client} has {least.records} persons, the fewest" in text
+
+
+def test_intervals_say_what_they_are(page):
+    assert "95% bootstrap intervals over test records. They leave out how much scores vary between runs." in page.text
+    assert "its interval" not in page.text
+
+
+# ---------------------------------------------------------------------- several runs
+
+
+def charts(page):
+    return {attrs["id"]: page.data(attrs["id"]) for attrs, _ in page.scripts if attrs.get("id", "").startswith("chart-")}
+
+
+def compared(tmp_path, *rows):
+    """The page of these runs."""
+    write_comparison(Comparison(rows, (), "", ""), tmp_path / "all.html")
+    return Read((tmp_path / "all.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def row(report):
+    found = comparison_of([report]).rows[0]
+    return dataclasses.replace(found, mean=0.8, metric="accuracy", baselines={"non-private": 0.9}, simulation=False)
+
+
+def test_each_metric_has_a_figure_of_its_own(row, tmp_path):
+    other = dataclasses.replace(row, folder="other", metric="auroc")
+    found = charts(compared(tmp_path, row, other))
+    assert [each["layout"]["yaxis"]["title"]["text"] for each in found.values()] == ["accuracy", "auroc"]
+    assert [len(each["data"][0]["x"]) for each in found.values()] == [1, 1]
+
+
+def test_the_non_private_line_is_drawn_only_where_runs_share_their_data(row, tmp_path):
+    alike = compared(tmp_path, row, dataclasses.replace(row, folder="other"))
+    (drawn,) = charts(alike).values()
+    assert len(drawn["layout"]["shapes"]) == 1
+    assert f"all clients together, without noise, of {row.folder}: 0.900" in alike.text
+    apart = compared(tmp_path, row, dataclasses.replace(row, folder="other", data="elsewhere"))
+    (drawn,) = charts(apart).values()
+    assert drawn["layout"]["shapes"] == []
+
+
+def test_simulations_are_marked_by_shape_and_word(row, tmp_path):
+    found = compared(tmp_path, row, dataclasses.replace(row, folder="other", simulation=True))
+    (drawn,) = charts(found).values()
+    assert drawn["data"][0]["marker"]["symbol"] == ["circle", "diamond"]
+    assert "a run that is not a simulation" in found.text
+    assert "a simulation" in found.text.replace("not a simulation", "")
+    marks = [attrs for tag, attrs in found.elements if tag == "span" and attrs.get("class") == "mark open"]
+    assert len(marks) >= 1
+    assert "Model in use" in found.text
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def heads_of(page, table):
+    """The heads of the columns of a table."""
+    inside = page[page.index(table) :]
+    head = inside[inside.index("<thead") : inside.index("</thead>")]
+    return [re.sub("<[^>]+>", "", each) for each in re.findall(r"<th .*?</th>", head)]
+
+
+def test_what_a_client_spent_comes_before_what_it_sent(report):
+    heads = heads_of(page_of(report), 'id="clients-table"')
+    first = ["Client", "records", "rounds", "ε ≤", "μ ≤", "ε ≤ of slots taken", "spent before", "left"]
+    assert heads[:8] == first
+    last = ["gains by joining", "uploads", "noisy queries", "noise multiplier", "test records"]
+    assert heads[-5:] == last
+
+
+def test_a_larger_number_for_slots_taken_is_explained(report):
+    why = "the number for slots taken knows how often the coin said yes"
+    rows = [dataclasses.replace(row, taken_epsilon=row.epsilon) for row in report.clients.rows]
+    same = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=tuple(rows)))
+    assert why not in Read(page_of(same)).text
+    rows[0] = dataclasses.replace(rows[0], taken_epsilon=Stated(rows[0].epsilon.upper + 1, "9"))
+    larger = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=tuple(rows)))
+    assert why in Read(page_of(larger)).text
+
+
+def test_no_head_of_a_table_is_empty(report):
+    page = page_of(report)
+    assert all(re.sub("<[^>]+>", "", each).strip() for each in re.findall(r"<th .*?</th>", page))
+
+
+# ---------------------------------------------------------------------- paper
+
+
+def test_each_sheet_has_the_title_and_the_hash_of_the_record(report):
+    title = 'A "title" \\ </style><script>'
+    style = page_of(dataclasses.replace(report, title=title)).split("<style>")[1].split("</style>")[0]
+    margins = style.rsplit("@page", 1)[1]
+    (record,) = (file.sha256 for file in report.signatures.files if file.name == "record.json")
+    assert record in margins
+    said = re.search(r'top-left \{ content: "([^"]*)"', margins)[1]
+    assert re.sub(r"\\([0-9a-f]{6})", lambda found: chr(int(found[1], 16)), said) == title
+
+
+def test_a_review_has_a_place_for_the_officers_decision(report):
+    for decision, wanted in (("review", True), ("release", False), ("do not release", False)):
+        verdict = dataclasses.replace(report.verdict, decision=decision)
+        text = Read(page_of(dataclasses.replace(report, verdict=verdict))).text
+        assert ("Decision of the privacy officer" in text) is wanted
+
+
+# ---------------------------------------------------------------------- the first lines
+
+
+def marks_of(page):
+    """The kind of each mark of the page's head."""
+    head = page[page.index('class="masthead"') : page.index('id="verdict"')]
+    return re.findall(r'class="mark (\w+)"', head)
+
+
+def test_good_news_has_no_sign_of_a_warning(report):
+    notices = (PERSONS, MASKED, f"{MASKED} All clients were in one process, so masks were simulated.", "A simulation.")
+    run = dataclasses.replace(report.run, notices=notices)
+    assert marks_of(page_of(dataclasses.replace(report, run=run))) == ["good", "good", "open", "open"]
+
+
+def test_records_are_counted_where_their_numbers_are_public(report):
+    count = sum(row.records for row in report.clients.rows)
+    assert f"3 clients with {count} records to train on" in Read(page_of(report)).text
+    rows = (*report.clients.rows[1:], dataclasses.replace(report.clients.rows[0], records=None))
+    hidden = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows))
+    assert "to train on" not in Read(page_of(hidden)).text
+
+
+def test_rounds_between_two_that_were_computed_are_explained(report):
+    progress = dataclasses.replace(report.progress, planned=report.progress.rounds[-1] + 100)
+    why = "Between two of them the line shows the next one's"
+    assert why in Read(page_of(dataclasses.replace(report, progress=progress))).text
+    assert why not in Read(page_of(report)).text

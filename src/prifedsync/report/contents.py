@@ -30,6 +30,8 @@ from .verdict import Facts, Verdict, verdict_of
 from .voiding import Condition, conditions_of
 
 VERSION = 1  # of report.json
+PERSONS = "The unit is a person with all records at a client."  # a notice, and no warning
+MASKED = "Uploads were masked in pairs: the server learns sums only."  # the same, where nothing more is said
 SIGNERS = ("data owner", "privacy officer", "researcher")
 
 
@@ -238,9 +240,9 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
     if copies > 1:
         yield f"Clients overlap: up to {copies} of them may hold the same {record.unit}, and the numbers count that."
     if record.unit == "person":
-        yield "The unit is a person with all records at a client."
+        yield PERSONS
     if sources.config["privacy"].get("masks"):
-        yield "Uploads were masked in pairs: the server learns sums only." + (
+        yield MASKED + (
             " All parties were on one machine, so whoever ran it has all keys."
             if rehearsed(record)
             else ""

@@ -18,7 +18,9 @@ from .plans import EVERY, ROUNDING, Plans
 from .sources import Extra, Sources
 from .wording import percent, share_up
 
-MOST_ROUNDS = 25  # points of ε over rounds
+FEW_ROUNDS = 60  # after each of which ε is computed
+FEW_BOUNDS = 240  # bounds that are computed for that, over all plans: about a second
+MOST_ROUNDS = 25  # points of ε over more rounds
 MOST_BOUNDS = 64  # bounds that are computed for them, over all plans
 LEAST_ROUNDS = 4
 DIGITS = 7  # of a β
@@ -125,7 +127,7 @@ def progress_of(sources: Sources, record: RunRecord, plans: Plans) -> Progress:
     delta = float(said["delta"])
     planned = max((plan.rounds for plan in plans.plans), default=0)
     spending = plans.progress(delta)
-    marks = _marks(planned, max(LEAST_ROUNDS, min(MOST_ROUNDS, MOST_BOUNDS // max(1, len(plans.plans)))))
+    marks = _marks(planned, _most_points(planned, len(plans.plans)))
     bounds = [spending.after(rounds) for rounds in marks]
     if not plans.every and marks:
         end = said["epsilon"]["upper"]
@@ -150,6 +152,13 @@ def deltas_of(record: RunRecord, plans: Plans) -> Deltas:
         epsilon = said["epsilon"]["upper"] if delta == own else finite(plans.epsilon(delta))
         rows.append(Delta(delta, stated(epsilon), plans.smallest is not None and delta * plans.smallest >= 1))
     return Deltas(tuple(rows), own, plans.holds_for)
+
+
+def _most_points(rounds: int, plans: int) -> int:
+    """After how many rounds ε is computed: after each of few, as long as that takes no more than about a second."""
+    if rounds <= FEW_ROUNDS and rounds * plans <= FEW_BOUNDS:
+        return rounds
+    return max(LEAST_ROUNDS, min(MOST_ROUNDS, MOST_BOUNDS // max(1, plans)))
 
 
 def _marks(rounds: int, most: int) -> list[int]:

@@ -148,6 +148,11 @@ def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
             f"scores ({metrics}) on {data}", "in record.json, rounds.jsonl and this report", "whoever receives these files",
             "public" if sources.public_data else "nothing", "computed without noise",
         )  # fmt: skip
+    if record.statistics:
+        yield Release(
+            "shares of labels, and how many gradients are clipped", "in record.json and this report",
+            "whoever receives these files", "public" if sources.public_data else "nothing", "no noise; of simulations only",
+        )  # fmt: skip
     if record.timings:
         bare: Cover = "public" if sources.public_data else "nothing"
         yield Release("timings", "in record.json and this report", "whoever receives these files", bare, "no noise")

@@ -14,7 +14,7 @@ from .leaving import kept_models, uploads_of
 from .sources import REMEDY, Line, Sources
 
 MOST_POINTS = 400  # rounds of which a page draws the scores
-NOT_MEASURED = "not measured"
+WEIGHTS = {"start": "first weights", "end": "released model"}  # at which gradients were looked at
 NAMES = {
     "personal": "personal models",
     "released": "released model",
@@ -65,6 +65,29 @@ class Rounds:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """The share of each label at each client, as a simulation has it. `shares` has a row for each client."""
+
+    names: tuple[str, ...]
+    clients: tuple[str, ...]
+    shares: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What clipping does to gradients of single records, or of persons, of a simulation.
+
+    clipped  the share of gradients that are longer than the clip norm
+    norms    the quartiles of their lengths, in clip norms
+    """
+
+    weights: str
+    units: int
+    clipped: float
+    norms: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class Utility:
     """Everything about how good the models are. None of it is covered by the guarantee on private records."""
 
@@ -76,8 +99,8 @@ class Utility:
     joining: Mapping[str, int]
     joining_sentences: tuple[str, ...]
     joining_shown: int
-    label_proportions: str
-    clipping: str
+    labels: Labels | None
+    clipping: tuple[Clipping, ...]
     seconds: Mapping[str, float]
     rounds_per_second: float | None
     uploads_per_second: float | None
@@ -101,8 +124,8 @@ def utility_of(sources: Sources, record: RunRecord) -> Utility:
         joining={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
         joining_sentences=tuple(row.sentence for row in shown),
         joining_shown=len(shown),
-        label_proportions=NOT_MEASURED,
-        clipping=NOT_MEASURED,
+        labels=_labels(record),
+        clipping=tuple(_clipping(record)),
         seconds=seconds,
         rounds_per_second=_pace(sources.rounds_done, seconds),
         uploads_per_second=_pace(uploads, seconds),
@@ -140,6 +163,23 @@ def _smallest(record: RunRecord) -> Smallest | None:
     least = min(known, key=lambda client: client.records or 0)
     scores = {model: by[record.metric].value for model, by in least.scores.items() if record.metric in by}
     return Smallest(least.name, least.records, scores)
+
+
+def _labels(record: RunRecord) -> Labels | None:
+    found = (record.statistics or {}).get("labels")
+    if not found:
+        return None
+    clients = tuple(client.name for client in record.clients)
+    return Labels(tuple(found["names"]), clients, tuple(map(tuple, found["shares"])))
+
+
+def _clipping(record: RunRecord) -> Iterable[Clipping]:
+    found = (record.statistics or {}).get("clipping") or {}
+    for at, name in WEIGHTS.items():
+        if at in found:
+            one = found[at]
+            quartiles = one["lower_quartile"], one["median"], one["upper_quartile"]
+            yield Clipping(name, found["units"], one["clipped"], quartiles)
 
 
 def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:

@@ -53,6 +53,7 @@ from ..scores import Interval, Measured, Measurement, Scores, about_scale
 from ..sync import Account, Engine
 from .loop import Session
 from .prepare import Prepared
+from .statistics import statistics_of
 
 MOST_INTERVALS = 1_000  # clients of which a record keeps the intervals of every score
 MOST_WHOLE = 100  # different plans of which a record keeps the whole statement, with its curve
@@ -114,6 +115,7 @@ def record_of(
         parameters=prepared.net.count,
         attempts_used=sum(row["attempts"] - 1 for row in run.history),
         uploads_lost=sum(row["lost"] for row in run.history),
+        statistics=statistics_of(prepared, run),
         personal_models=_with_owners(prepared) if deployment else _of_clients(prepared, run),
         deployment=deployment,
     )

@@ -15,13 +15,20 @@ BLUE = "#2f7fc4"
 ORANGE = "#c26a14"
 GREEN = "#2c8a57"
 PURPLE = "#8b63c9"
+PINK = "#d1477f"
 GREY = "#7b8794"
+PALE = 0.14  # how much of its colour an area has
 DASHES = {"solid": "none", "dash": "7 5", "dot": "2 4", "dashdot": "7 4 2 4"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a figure. `says`: what is shown when a point is pointed at; None where nothing is."""
+    """A line of a figure.
+
+    label  its words in the legend; a line without them is not in it
+    says   what is shown when a point is pointed at; None where nothing is
+    other  its heights in the figure's other view, where it has one
+    """
 
     label: str
     x: Sequence[float | int | None]
@@ -34,6 +41,7 @@ class Line:
     markers: bool = False
     fill: str | None = None
     fades: bool = False  # a band: drawn pale
+    other: Sequence[float | None] | None = None
 
     def as_trace(self) -> dict[str, Any]:
         """As plotly has it."""
@@ -48,6 +56,8 @@ class Line:
         }
         if self.says is not None:
             trace["text"] = [wrapped(each) for each in self.says]
+        if self.other is not None:
+            trace["meta"] = list(self.other)
         if self.fill:
             trace |= {"fill": self.fill, "fillcolor": faded(self.colour)}
         return trace
@@ -71,7 +81,7 @@ def wrapped(text: str, width: int = 44) -> str:
 def faded(colour: str) -> str:
     """The colour of an area beside a line of this colour."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.14)"
+    return f"rgba({red},{green},{blue},{PALE})"
 
 
 def axis(title: str, **more_of_it: Any) -> dict[str, Any]:
@@ -93,27 +103,35 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more_of_it: Any) -> dic
     }  # fmt: skip
 
 
-def legend(lines: Iterable[Line]) -> Html:
-    """What each line is, in words beside a piece of it."""
-    return tag("ul", [tag("li", _swatch(line), tag("span", line.label)) for line in lines], class_="legend")
+def legend(lines: Iterable[Line], points: Iterable[Html] = ()) -> Html:
+    """What each line is, in words beside a piece of it, after what kinds of points there are."""
+    named = [tag("li", _swatch(line), tag("span", line.label)) for line in lines if line.label]
+    return tag("ul", points, named, class_="legend")
 
 
 def figure(
-    name: str, title: str, alt: str, traces: Sequence[Mapping[str, Any]], drawn: Mapping[str, Any], *around: Inside,
+    name: str, title: str | Html, alt: str, traces: Sequence[Mapping[str, Any]], drawn: Mapping[str, Any], *around: Inside,
     legend: Inside = None, table: Inside = None,
 ) -> Html:  # fmt: skip
     """A figure with its title, what it shows in a sentence, and the same as a table."""
     picture = tag("div", class_="chart", role="img", aria_label=alt, data_chart=name, style=f"--height:{drawn['height']}px")
     said = paragraph(alt, "alt")
     rows = more("The same as a table", table) if table else None
-    caption = tag("figcaption", capital(title))
+    caption = tag("figcaption", title if isinstance(title, Html) else capital(title))
     data = as_json(f"chart-{name}", {"data": list(traces), "layout": dict(drawn)})
     return tag("figure", caption, legend, picture, said, joined(around), rows, data, id=f"figure-{name}")
 
 
 def _swatch(line: Line) -> Html:
-    stroke = tag(
-        "line", x1=1, y1=6, x2=33, y2=6, stroke=line.colour, stroke_width=12 if line.fades else 3,
-        stroke_dasharray=DASHES[line.dash], stroke_opacity=0.3 if line.fades else None,
-    )  # fmt: skip
-    return tag("svg", stroke, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
+    drawn = _band(line) if line.fades else _stroke(line, 6, 3)
+    return tag("svg", drawn, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
+
+
+def _band(line: Line) -> Inside:
+    """A pale area between two edges, as the figure has it."""
+    area = tag("rect", x=1, y=1, width=32, height=10, fill=line.colour, fill_opacity=PALE)
+    return [area, _stroke(line, 1, line.width), _stroke(line, 11, line.width)]
+
+
+def _stroke(line: Line, y: int, width: float) -> Html:
+    return tag("line", x1=1, y1=y, x2=33, y2=y, stroke=line.colour, stroke_width=width, stroke_dasharray=DASHES[line.dash])

@@ -1,23 +1,26 @@
-"""Several runs on one page: accuracy against μ, and tables to copy."""
+"""Several runs on one page: scores against μ, one figure for each metric, and tables to copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files import write_file
+from ..utility import NAMES
 from ..wording import many, small
-from .charts import BLUE, GREY, ORANGE, axis, figure, layout, plain, wrapped
+from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plain, wrapped
 from .markup import Html, Inside, tag
-from .opening import TONES
 from .page import whole
-from .parts import Column, Section, mark, paragraph, section, table
+from .parts import Column, Section, capital, intervals, mark, paragraph, section, table
+from .scale import TONES
 
 if TYPE_CHECKING:
     from ..comparing import Compared, Comparison
 
 TITLE = "Runs compared"
+LEVEL = "non-private"  # the model that is drawn as a line
+MOST_NAMED = 8  # points that are named in the figure
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
@@ -27,7 +30,7 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
 def comparison_page(comparison: Comparison) -> str:
     """The page as text."""
-    made = (_picture(comparison.rows), _table(comparison), _copies(comparison))
+    made = (_pictures(comparison.rows), _table(comparison), _copies(comparison))
     sections = [each for each in made if each is not None]
     count = paragraph(many(len(comparison.rows), "run"), "kicker")
     warned = [tag("p", mark("open", "warning"), " ", each) for each in comparison.warnings]
@@ -35,36 +38,73 @@ def comparison_page(comparison: Comparison) -> str:
     return whole(TITLE, sections, opened, None)
 
 
-def _picture(rows: Sequence[Compared]) -> Section | None:
-    """One point for each run with a guarantee, and a level line for the best run that has none."""
+# ---------------------------------------------------------------------- figures
+
+
+def _pictures(rows: Sequence[Compared]) -> Section | None:
+    """A figure for each metric: scores by different metrics have no axis in common."""
+    metrics = dict.fromkeys(row.metric for row in rows)
+    by_metric = {metric: [row for row in rows if row.metric == metric] for metric in metrics}
+    made = [_picture(f"comparison-{at}", metric, alike) for at, (metric, alike) in enumerate(by_metric.items(), start=1)]
+    drawn = [each for each in made if each is not None]
+    if not drawn:
+        return None
+    title = f"{capital(rows[0].metric)} against μ" if len(metrics) == 1 else "Scores against μ"
+    return section("picture", title, drawn)
+
+
+def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
+    """One point for each run with a guarantee. `rows` share their metric."""
     private = [row for row in rows if row.mu is not None and row.mu.upper is not None and row.mean is not None]
     if not private:
         return None
-    metric = private[0].metric
-    level = next(_levels(rows), None)
-    text = plain(metric)
-    shapes = [] if level is None else [_level(level)]
+    level = _level_of(rows)
     furthest = max(row.mu.upper or 0.0 for row in private if row.mu)
     across = axis("μ, upper bound", range=[0, 1.3 * furthest])  # names stand to the right of their points
-    drawn = layout(across, axis(text), shapes=shapes, height=420)
-    alt = (
-        f"{metric[:1].upper()}{metric[1:]} of {many(len(private), 'run')}, against μ. The table below has the same numbers."
-    )
-    note = None
-    if level is not None:
-        note = paragraph(f"The dashed line is the non-private model of the first run that has one: {metric} {level:.3f}.")
-    return section(
-        "picture", f"{metric[0].upper()}{metric[1:]} against μ",
-        figure("comparison", f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn,
-               note),
+    shapes = [] if level is None else [_level(level[1])]
+    drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
+    alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ. The table of runs has the same numbers."
+    said = [paragraph(_which_model(private)), paragraph(intervals({row.unit for row in private}))]
+    return figure(
+        name, f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn, said,
+        legend=_legend(private, level),
     )  # fmt: skip
+
+
+def _which_model(rows: Sequence[Compared]) -> str:
+    models = dict.fromkeys(NAMES.get(row.model, row.model) for row in rows)
+    return f"Scored is the model in use: {' or '.join(models)}."
+
+
+def _legend(rows: Sequence[Compared], level: tuple[str, float] | None) -> Html:
+    """Shapes tell runs from simulations, not colours alone."""
+    kinds = {row.simulation for row in rows}
+    points = [
+        tag("li", _point(simulation), tag("span", "a simulation" if simulation else "a run that is not a simulation"))
+        for simulation in (False, True)
+        if simulation in kinds
+    ]
+    lines = []
+    if level is not None:
+        folder, score = level
+        lines.append(Line(f"{NAMES[LEVEL]}, of {folder}: {score:.3f}", (), (), GREY, "dash"))
+    return legend(lines, points)
+
+
+def _point(simulation: bool) -> Html:
+    """The shape that a run has in the figure."""
+    if simulation:
+        shape = tag("path", d="M17 0 23 6 17 12 11 6z", fill=ORANGE)
+    else:
+        shape = tag("circle", cx=17, cy=6, r=5, fill=BLUE)
+    return tag("svg", shape, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
 
 
 def _points(rows: Sequence[Compared]) -> dict[str, object]:
     above = [row.interval.high - (row.mean or 0.0) if row.interval else 0.0 for row in rows]
     below = [(row.mean or 0.0) - row.interval.low if row.interval else 0.0 for row in rows]
     return {
-        "type": "scatter", "mode": "markers+text" if len(rows) <= 8 else "markers",
+        "type": "scatter", "mode": "markers+text" if len(rows) <= MOST_NAMED else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
         "text": [f"  {plain(row.folder)}" for row in rows], "textposition": "middle right", "cliponaxis": False,
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
@@ -83,11 +123,15 @@ def _said(row: Compared) -> str:
     return f"{row.folder}{kind}: {cost}, {row.metric} {row.mean or 0.0:.3f}{ends}"
 
 
-def _levels(rows: Sequence[Compared]) -> Iterator[float]:
+def _level_of(rows: Sequence[Compared]) -> tuple[str, float] | None:
+    """The first run with a non-private model, and its score. Runs on different data have no such line in common."""
+    if len({row.data for row in rows}) > 1:
+        return None
     for row in rows:
-        level = row.baselines.get("non-private")
+        level = row.baselines.get(LEVEL)
         if level is not None:
-            yield level
+            return row.folder, level
+    return None
 
 
 def _level(at: float) -> dict[str, object]:
@@ -95,21 +139,26 @@ def _level(at: float) -> dict[str, object]:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 
 
+# ---------------------------------------------------------------------- tables
+
+
 def _table(comparison: Comparison) -> Section:
+    """What decides comes first, so that it is in sight where the table is wider than the page."""
     numbers = [Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "δ")]
-    scores = [Column(head, numeric=True) for head in ("mean over clients", "its interval", "worst client")]
-    columns: list[Column | str] = [Column("Run", wide=True), *numbers, "Metric", *scores, "Verdict"]
-    return section("runs", "The runs", table("Runs, from the smallest μ", columns, [_row(row) for row in comparison.rows]))
+    scores = [Column(head, numeric=True) for head in ("mean over clients", "interval", "worst client")]
+    columns: list[Column | str] = [Column("Run", wide=True), "Verdict", *numbers, "Metric", *scores, "Model in use"]
+    rows = [_row(row) for row in comparison.rows]
+    said = intervals({row.unit for row in comparison.rows})
+    return section("runs", "The runs", table("Runs, from the smallest μ", columns, rows), paragraph(said))
 
 
 def _row(row: Compared) -> tuple[Inside, ...]:
-    kind = ", ".join([row.title, *(["simulation"] if row.simulation else [])])
     return (
-        [row.folder, tag("span", kind, class_="under")],
-        row.mu.text if row.mu else None, row.epsilon.text if row.epsilon else None,
-        None if row.delta is None else small(row.delta), row.metric, _score(row.mean),
-        f"{row.interval.low:.3f}–{row.interval.high:.3f}" if row.interval else None, _score(row.worst),
-        mark(TONES[row.decision], row.decision),
+        [row.folder, tag("span", row.title, class_="under"), mark("open", "simulation") if row.simulation else None],
+        mark(TONES[row.decision], row.decision), row.mu.text if row.mu else None,
+        row.epsilon.text if row.epsilon else None, None if row.delta is None else small(row.delta), row.metric,
+        _score(row.mean), f"{row.interval.low:.3f}–{row.interval.high:.3f}" if row.interval else None,
+        _score(row.worst), NAMES.get(row.model, row.model),
     )  # fmt: skip
 
 

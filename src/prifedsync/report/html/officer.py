@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..contents import Report
 from ..items import Item
 from ..wording import many
-from .markup import Inside, tag
+from .markup import Html, Inside, tag
 from .parts import Column, Section, Tone, listed, mark, paragraph, section, sentence, spoken, table
 
 STATUS: dict[str, Tone] = {"filled": "good", "open": "open", "not applicable": "plain"}
@@ -17,6 +17,7 @@ SIGNED_FOR = (
     "Each hash is of the file that was found when this report was made. It tells later whether a file is the one that was "
     "signed for."
 )
+REASON_LINES = 3  # on which a reason is written
 
 
 def items(report: Report) -> Section | None:
@@ -25,7 +26,7 @@ def items(report: Report) -> Section | None:
         return None
     open_ones = [item for item in report.items if item.status == "open"]
     columns: list[Column | str] = [
-        "",
+        "No.",
         Column("Item", wide=True),
         "State",
         Column("What this run has", wide=True),
@@ -66,10 +67,21 @@ def signatures(report: Report) -> Section:
     hashed = sum(each.name.startswith("models/personal/") for each in found.files)
     cut = f" Of {many(found.personal_models, 'personal model')}, {hashed:,} are listed." if found.personal_models else ""
     decision = tag("p", "The verdict of this report: ", tag("strong", report.verdict.decision), ".")
+    own = _own_decision() if report.verdict.decision == "review" else None
     columns: list[Column | str] = ["File", Column("bytes", numeric=True), Column("SHA-256", wide=True)]
     return section(
         "signatures", "Signatures",
-        tag("div", decision, tag("ul", lines, class_="signatures"), class_="together"),
+        tag("div", decision, own, tag("ul", lines, class_="signatures"), class_="together"),
         tag("h3", "What is signed for"), paragraph(f"{SIGNED_FOR}{cut}"),
         table("Files and their hashes", columns, rows),
+    )  # fmt: skip
+
+
+def _own_decision() -> Html:
+    """Where an officer writes what a review has decided, and why."""
+    choices = [tag("li", tag("span", class_="tick"), each) for each in ("release", "do not release")]
+    lines = [tag("span", class_="line") for _ in range(REASON_LINES)]
+    return tag(
+        "div", tag("h3", "Decision of the privacy officer"), tag("ul", choices, class_="choices"),
+        paragraph("Reason:"), tag("div", lines, class_="written"), class_="decided",
     )  # fmt: skip

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..contents import Report
+from ..contents import MASKED, PERSONS, Report
+from ..guarantee import Guarantee
 from ..verdict import Verdict
 from ..wording import many
 from .markup import Html, Inside, tag
-from .parts import Section, Tone, icon, listed, mark, paragraph, section, sentence, spoken, terms
+from .parts import Section, icon, listed, mark, paragraph, section, spoken, terms
+from .scale import TONES, person_of, scale
 
-TONES: dict[str, Tone] = {"release": "good", "review": "open", "do not release": "bad"}
 NOT_SAID = "not said"
-SCALE = 4 / 3  # the verdict's scale ends at so many times the threshold for a review
+GOOD_NEWS = (PERSONS, MASKED)
 
 
 def header(report: Report) -> Html:
     """Which run this is about, in few lines: the verdict comes next."""
-    notices = listed((mark("open", notice) for notice in report.run.notices), "notices") if report.run.notices else None
+    notices = listed((_notice(each) for each in report.run.notices), "notices") if report.run.notices else None
     return tag(
         "div", paragraph("Privacy report of a training run", "kicker"), tag("h1", report.title), notices, class_="masthead"
     )
+
+
+def _notice(text: str) -> Html:
+    """What a reader must know. What protects more than usual has no sign of a warning."""
+    return mark("good" if text in GOOD_NEWS else "open", text)
 
 
 def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
@@ -28,7 +34,7 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
     rounds = f"{run.rounds_done:,}" + (f" of {run.rounds_planned:,}" if run.rounds_planned is not None else "")
     yield "Run folder", tag("code", report.folder)
     yield "Date", run.date
-    yield "Records", f"{run.data}, {many(run.clients, 'client')}"
+    yield "Records", _records(report)
     yield "Model", f"{run.model}, trained with {run.rule}"
     yield "Rounds", rounds
     yield "Unit of privacy", f"one {run.unit}"
@@ -36,11 +42,20 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
         yield label, report.words.get(name) or mark("open", NOT_SAID)
 
 
+def _records(report: Report) -> str:
+    """How many there are is said where each client's number is public."""
+    source = f"{report.run.data}, {many(report.run.clients, 'client')}"
+    sizes = [row.records for row in report.clients.rows] if report.clients else []
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return source
+    return f"{source} with {many(sum(known), report.run.unit)} to train on"
+
+
 def verdict(report: Report) -> Section:
     """May this model leave: the decision by colour, sign and word, then why, and what to do."""
     found = report.verdict
     tone = TONES[found.decision]
-    open_count = sum(item.status == "open" for item in report.items)
     decision = tag("p", icon(tone), tag("strong", found.decision), class_="decision")
     return section(
         "verdict", "May this model be released?",
@@ -48,15 +63,46 @@ def verdict(report: Report) -> Section:
             "div", decision, paragraph(spoken(found.reason), "reason"),
             tag("p", tag("strong", "Next step. "), spoken(found.next_step)), class_=f"verdict {tone}",
         ),
-        tag("h3", "Thresholds"), _scale(report), listed(found.thresholds, "thresholds"),
+        _everyday(report), tag("h3", "Thresholds"), scale(report), listed(found.thresholds, "thresholds"),
         _grounds(found), tag("div", tag("h3", "The run"), terms(_facts(report)), class_="together"),
-        tag("h3", "What would change this verdict"), listed(found.would_change),
-        paragraph([
-            "On ", tag("a", "the list of what an officer expects", href="#items"),
-            f", {open_count} of {len(report.items)} items are open. ",
-            tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
-        ]),
+        _would_change(report),
     )  # fmt: skip
+
+
+def _would_change(report: Report) -> Html:
+    """On paper these stay together: the last sentence must not stand on a sheet of its own."""
+    open_count = sum(item.status == "open" for item in report.items)
+    further = paragraph([
+        "On ", tag("a", "the list of what an officer expects", href="#items"),
+        f", {open_count} of {len(report.items)} items are open. ",
+        tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
+    ])  # fmt: skip
+    return tag(
+        "div", tag("h3", "What would change this verdict"), listed(report.verdict.would_change), further, class_="together"
+    )
+
+
+def _everyday(report: Report) -> Inside:
+    """What the numbers mean, for whoever reads no further."""
+    found = report.guarantee
+    if found is None:
+        return None
+    members = "members" if found.unit == "record" else "persons"
+    said = (
+        f"In everyday words: an attacker who accepts 1% false positives finds at most {found.hits_at_1_percent.text} of "
+        f"{members}; by guessing, it finds 1%. A smaller μ or ε means that fewer are found, and δ is the probability that "
+        "ε does not bound."
+    )
+    return paragraph(" ".join([said, *_limits(report, found)]), "everyday")
+
+
+def _limits(report: Report, found: Guarantee) -> Iterable[str]:
+    """What the everyday words are not about."""
+    person = person_of(report, found)
+    if person is not None:
+        yield f"This is about one record: a person with {person.records:,} records is protected less."
+    if report.run.simulation:
+        yield "This run is a simulation: that is so of the algorithm, and not of these files."
 
 
 def _grounds(found: Verdict) -> Inside:
@@ -74,25 +120,3 @@ def _grounds(found: Verdict) -> Inside:
         for ground in found.grounds
     ]
     return [tag("h3", f"All {len(found.grounds)} grounds"), tag("ul", rows, class_="grounds")]
-
-
-def _scale(report: Report) -> Inside:
-    """Where μ lies between the thresholds."""
-    release = float(report.words["release_mu"])
-    review = max(release, float(report.words["review_mu"]))
-    if report.guarantee is None or report.guarantee.mu.upper is None or review <= 0:
-        return None
-    mu = report.guarantee.mu
-    end = max(review, release) * SCALE
-    at = min(100.0, 100 * float(mu.upper or 0.0) / end)
-    beyond = " It is beyond the end of this scale." if (mu.upper or 0.0) > end else ""
-    alt = f"This run has μ ≤ {mu.text}. Release ends at μ = {release:g}, review at μ = {review:g}.{beyond}"
-    parts = [
-        tag("span", word, class_=f"part {tone}", style=f"width:{100 * width / end:.2f}%")
-        for word, tone, width in (
-            ("release", "good", release), ("review", "open", review - release), ("do not release", "bad", end - review),
-        )
-    ]  # fmt: skip
-    side = "left" if at < 50 else "right"
-    pin = tag("span", tag("span", f"μ ≤ {mu.text}"), class_=f"pin {side}", style=f"left:{at:.2f}%")
-    return tag("div", pin, tag("div", parts, class_="bar"), class_="scale", role="img", aria_label=sentence(alt))

@@ -11,15 +11,16 @@ from pathlib import Path
 from plotly import offline
 
 from ... import __version__
-from ...files import write_file
+from ...files import RECORD, write_file
 from ..contents import Report
-from . import officer, opening, privacy, releases, research, roster
+from . import officer, opening, privacy, releases, research, roster, tradeoff
 from .markup import Html, Inside, as_json, tag
 from .parts import Section
 
 LIMIT = 6_400_000  # bytes of a page
+MOST_TITLE = 90  # letters of a title in the margin of a sheet
 SECTIONS = (
-    opening.verdict, privacy.guarantee, privacy.attacks, privacy.views, privacy.curve, privacy.epsilon, releases.leaving,
+    opening.verdict, privacy.guarantee, privacy.attacks, privacy.views, tradeoff.curve, privacy.epsilon, releases.leaving,
     releases.conditions, releases.audits, roster.clients, research.utility, research.reproducing, officer.items,
     officer.warnings, officer.signatures,
 )  # fmt: skip
@@ -34,14 +35,21 @@ def page_of(report: Report) -> str:
     """The page as text. The report's numbers are in it as JSON, but for the rows of clients, which are in their table."""
     sections = [made for made in (each(report) for each in SECTIONS) if made is not None]
     opened = opening.header(report)
-    page = whole(report.title, sections, opened, _numbers(report))
+    sealed = _sealed(report)
+    page = whole(report.title, sections, opened, _numbers(report), sealed)
     if len(page.encode()) > LIMIT:
-        page = whole(report.title, sections, opened, None)
+        page = whole(report.title, sections, opened, None, sealed)
     return page
 
 
-def whole(title: str, sections: Sequence[Section], opened: Html, data: Inside) -> str:
-    """A page with this title, its sections and a table of contents."""
+def _sealed(report: Report) -> str:
+    """The hash of the record, for each sheet of a print: it tells which run a sheet belongs to."""
+    found = next((file.sha256 for file in report.signatures.files if file.name == RECORD), None)
+    return f"{RECORD}, SHA-256: {found}" if found else ""
+
+
+def whole(title: str, sections: Sequence[Section], opened: Html, data: Inside, sealed: str = "") -> str:
+    """A page with this title, its sections and a table of contents. `sealed`: what stands below each sheet of a print."""
     plotly, own = Html(offline.get_plotlyjs()), Html(_asset("report.js"))
     head = tag(
         "head",
@@ -50,7 +58,7 @@ def whole(title: str, sections: Sequence[Section], opened: Html, data: Inside) -
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title}: privacy report"),
-        tag("style", Html(_asset("report.css"))),
+        tag("style", Html(_asset("report.css") + _margins(title, sealed))),
     )
     top = tag("header", tag("span", "PriFedSync", class_="brand"), _theme(), class_="top")
     links = tag("ol", [tag("li", tag("a", each.title_text, href=f"#{each.name}")) for each in sections])
@@ -71,6 +79,19 @@ def _policy(*scripts: str) -> str:
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
     forbidden = "default-src 'none'; base-uri 'none'; form-action 'none'"
     return f"{forbidden}; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
+
+
+def _margins(title: str, sealed: str) -> str:
+    """What a print has in the margin of each sheet."""
+    head = title if len(title) <= MOST_TITLE else f"{title[: MOST_TITLE - 1]}…"
+    boxes = {"top-left": head, "bottom-left": sealed}
+    return f"@page {{{' '.join(f'@{place} {{ content: {_quoted(text)}; }}' for place, text in boxes.items())}}}\n"
+
+
+def _quoted(text: str) -> str:
+    """Text as a string of CSS, in which every sign but letters and digits is written as a number."""
+    signs = (each if each.isascii() and each.isalnum() else f"\\{ord(each):06x}" for each in text)
+    return f'"{"".join(signs)}"'
 
 
 def _theme() -> Html:

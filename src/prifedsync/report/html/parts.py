@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...scores import LEVEL
 from .markup import MISSING, Html, Inside, tag
 
 SHORT = 6  # rows of a table that a print keeps on one page
@@ -66,6 +67,15 @@ def terms(pairs: Iterable[tuple[str, Inside]], class_: str = "terms") -> Html:
     return tag("dl", [tag("div", tag("dt", name), tag("dd", said)) for name, said in pairs], class_=class_)
 
 
+def intervals(units: Iterable[str]) -> str:
+    """What the interval of a score is."""
+    tested = " or ".join(f"{unit}s" for unit in sorted(units))
+    return (
+        f"Intervals are {LEVEL:.0%} bootstrap intervals over test {tested}. They leave out how much scores vary between "
+        "runs."
+    )
+
+
 class Section(Html):
     """A part of the page that the table of contents leads to."""
 
@@ -84,11 +94,12 @@ def section(name: str, title: str, *inside: Inside, class_: str | None = None) -
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `key`: it can be sorted."""
+    """A column of a table. `alone`: what its head says where it stands beside a cell, if that is something else."""
 
     head: Inside
     numeric: bool = False
     wide: bool = False
+    alone: str | None = None
 
 
 def table(caption: str, columns: Iterable[Column | str], rows: Iterable[Sequence[Inside]]) -> Html:
@@ -97,12 +108,17 @@ def table(caption: str, columns: Iterable[Column | str], rows: Iterable[Sequence
     made = [tag("tr", _cells(row, heads), role="row") for row in rows]
     names = [tag("th", each.head, scope="col", class_=_class(each), role="columnheader") for each in heads]
     top = tag("thead", tag("tr", names, role="row"), role="rowgroup")
-    stacked = sum(each.wide for each in heads) > 1  # a phone has no room for two columns of sentences side by side
+    stacked = any(each.wide for each in heads)  # a phone has no room for sentences beside other columns
     inside = tag(
-        "table", tag("caption", caption), top, tag("tbody", made, role="rowgroup"), role="table",
+        "table", heading(caption), top, tag("tbody", made, role="rowgroup"), role="table",
         class_="stacked" if stacked else None,
     )  # fmt: skip
     return region(caption, inside, short=len(made) <= SHORT)
+
+
+def heading(caption: str) -> Html:
+    """The caption of a table. Its words stay in sight where the table is scrolled."""
+    return tag("caption", tag("span", caption))
 
 
 def region(label: str, inside: Inside, short: bool = False) -> Html:
@@ -115,19 +131,22 @@ def shown(value: Inside) -> Inside:
     return MISSING if value is None or value == "" else value
 
 
-def more(summary: str, *inside: Inside) -> Html:
-    """What is folded away until somebody wants it. A print has it open."""
-    return tag("details", tag("summary", summary), *inside)
+def more(summary: str, *inside: Inside, class_: str | None = None) -> Html:
+    """What is folded away until somebody wants it. A print has it open, and leaves out what has the class `screen`."""
+    return tag("details", tag("summary", summary), *inside, class_=class_)
 
 
 def _cells(row: Sequence[Inside], heads: Sequence[Column]) -> Iterable[Html]:
-    """The first cell heads the row. Roles are said, because a phone shows some tables as blocks."""
+    """The first cell heads the row. Roles are said, because a phone shows some tables as blocks, each under its head."""
     for at, (each, column) in enumerate(zip(row, heads, strict=True)):
+        words = shown(each)
         if at == 0:
-            yield tag("th", shown(each), scope="row", class_=_class(column), role="rowheader")
+            yield tag("th", words, scope="row", class_=_class(column), role="rowheader")
         else:
-            yield tag("td", shown(each), class_=_class(column), role="cell")
+            head = column.alone or (column.head if isinstance(column.head, str) else None)
+            yield tag("td", words, class_=_class(column, words is MISSING), role="cell", data_head=head)
 
 
-def _class(column: Column) -> str | None:
-    return "number" if column.numeric else "long" if column.wide else None
+def _class(column: Column, missing: bool = False) -> str | None:
+    kinds = {"number": column.numeric, "long": column.wide and not column.numeric, "missing": missing}
+    return " ".join(kind for kind, so in kinds.items() if so) or None

@@ -1,4 +1,4 @@
-"""What is guaranteed: in sentences, against four attacks, for each kind of attacker, and as curves."""
+"""What is guaranteed: in sentences, against four attacks, for each kind of attacker, and as ε."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...accounting.statement import down, up
 from ..contents import Report
-from ..curve import X_LABEL, Y_LABEL
-from ..graphs import Curve, Deltas, Progress
+from ..graphs import Deltas, Progress
 from ..guarantee import Group, Guarantee, View
 from ..plans import EVERY
-from ..wording import percent, share_up, small
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend
+from ..wording import small
+from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend
 from .markup import Html, Inside, as_json, tag
 from .parts import Column, Section, mark, more, paragraph, section, sentence, table
-
-LEVELS = (0.001, 0.01, 0.05, 0.1, 0.5)  # of the curve's table
-LEAST = 1e-6  # of a logarithmic axis
-ABOUT_LINES = {"identity": "no information: guessing at random, β = 1 − α"}
 
 
 def guarantee(report: Report) -> Section:
@@ -85,7 +79,10 @@ def attacks(report: Report) -> Section | None:
     """Four attacks at four base rates."""
     if not report.attacks:
         return None
-    bases = [Column(rate.base_text, numeric=True) for rate in report.attacks[0].rates]
+    bases = [
+        Column(rate.base_text, numeric=True, alone=f"without the model {rate.base_text}, with it at most")
+        for rate in report.attacks[0].rates
+    ]
     rows = [
         [
             [attack.name, tag("span", sentence(attack.question), class_="under")],
@@ -102,7 +99,7 @@ def attacks(report: Report) -> Section | None:
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
     return section(
         "attacks", "What an attacker can still do",
-        paragraph(lead), table(caption, ["Right without the model:", *bases], rows),
+        paragraph(lead), table(caption, [Column("Right without the model:", wide=True), *bases], rows),
         paragraph(["For example: ", *said]), paragraph(sentence(report.attacks_note)),
     )  # fmt: skip
 
@@ -145,103 +142,6 @@ def _view(view: View, colluders: list[int]) -> tuple[Inside, ...]:
     return view.who, several, view.mu.text, view.epsilon.text, chosen.text if chosen else None, sentence(view.assumes)
 
 
-# ---------------------------------------------------------------------- the trade-off curve
-
-
-def curve(report: Report) -> Section | None:
-    """The trade-off curve, with a slider that reads it point by point."""
-    found = report.curve
-    if found is None:
-        return None
-    lines = list(_lines(found))
-    drawn = layout(
-        axis(X_LABEL, range=[0, 1]), axis(Y_LABEL, range=[0, 1]), height=450,
-        meta={"ends": [float(np.log10(LEAST)), 0.0]},
-    )  # fmt: skip
-    members = "members" if report.run.unit == "record" else "persons"
-    return section(
-        "curve", "The trade-off curve",
-        paragraph(
-            "Each point is an attacker. It accepts so many false positives (α, to the right) and misses so many "
-            f"{members} (β, upwards). No attacker is below the certified curve. The closer that curve is to the line of "
-            "guessing, the less can be learned."
-        ),
-        figure(
-            "curve", "Error rates of any attack", _curve_alt(found), [line.as_trace() for line in lines], drawn,
-            _toggle(), _reader(found), legend=legend(lines), table=_curve_table(found),
-        ),
-    )  # fmt: skip
-
-
-def _lines(found: Curve) -> Iterable[Line]:
-    yield Line(ABOUT_LINES["identity"], found.alpha, found.identity, GREY, "dot")
-    if found.audit:
-        alpha, low, high = zip(*found.audit, strict=True)
-        yield Line("audit: highest error rates measured", alpha, high, PURPLE, "dot", width=1)
-        yield Line("audit: the range that was measured", alpha, low, PURPLE, "dot", width=1, fill="tonexty", fades=True)
-    if found.asymptotic is not None:
-        label = f"CLT, μ = {found.asymptotic_mu:.4g}: {found.asymptotic_note}"
-        yield Line(label, found.alpha, found.asymptotic, ORANGE, "dashdot")
-    if found.gaussian_mu is not None:
-        yield Line(
-            f"G_μ for μ = {up(found.gaussian_mu)}, on the range of μ alone", found.alpha, found.gaussian, GREEN, "dash"
-        )
-    if found.if_others_choose is not None:
-        yield Line("certified, if others choose who takes part", found.alpha, found.if_others_choose, PURPLE, "dash")
-    yield Line(
-        f"certified lower bound, for {found.holds_for}", found.alpha, found.certified, BLUE, says=found.says, width=3,
-        fill="tozeroy",
-    )  # fmt: skip
-
-
-def _curve_alt(found: Curve) -> str:
-    at = _nearest(found, 0.01)
-    said = [sentence(f"The certified curve: {found.says[at]}")]
-    if found.asymptotic is not None:
-        said.append("The curve of the CLT is not a guarantee.")
-    return " ".join(said)
-
-
-def _nearest(found: Curve, level: float) -> int:
-    return int(np.argmin(np.abs(np.array(found.alpha) - level)))
-
-
-def _curve_table(found: Curve) -> Html:
-    heads = [Column(head, numeric=True) for head in ("false positive rate α", "certified β", "members found, at most")]
-    extra = [(Column("CLT, not a guarantee", numeric=True), found.asymptotic)] if found.asymptotic is not None else []
-    rows = []
-    for level in LEVELS:
-        at = _nearest(found, level)
-        row: list[Inside] = [percent(found.alpha[at]), down(found.certified[at]), share_up(1 - found.certified[at])]
-        rows.append(row + [f"{values[at]:.4g}" for _, values in extra])
-    return table("Points of the trade-off curve", [*heads, *(head for head, _ in extra)], rows)
-
-
-def _toggle() -> Html:
-    choices = [
-        tag("label", tag("input", type="radio", name="axes", value=value, checked=value == "linear"), text)
-        for value, text in (("linear", "linear"), ("log", "logarithmic"))
-    ]
-    return tag("fieldset", tag("legend", "Axes"), choices, class_="choice needs-script")
-
-
-def _reader(found: Curve) -> Html:
-    """The curve for those who do not point at it: arrow keys go from point to point."""
-    at = _nearest(found, 0.01)
-    label = tag("label", "Read the curve: the attacker's false positive rate", for_="reader")
-    slider = tag(
-        "input",
-        type="range",
-        id="reader",
-        min=0,
-        max=len(found.alpha) - 1,
-        value=at,
-        aria_valuetext=sentence(found.says[at]),
-    )
-    said = tag("output", sentence(found.says[at]), for_="reader", id="reader-says")
-    return tag("div", label, slider, said, class_="slider needs-script")
-
-
 # ---------------------------------------------------------------------- ε over rounds, and at each δ
 
 
@@ -257,7 +157,7 @@ def _progress(found: Progress) -> Html:
     after = [f"after round {each}: ε ≤ {value.text}" for each, value in zip(found.rounds, found.epsilon, strict=True)]
     line = Line(
         f"ε at δ = {small(found.delta)}, for {found.holds_for}", found.rounds, [each.upper for each in found.epsilon], BLUE,
-        says=after, shape="vh", markers=True, width=3,
+        says=after, shape="vh", markers=True, width=2,
     )  # fmt: skip
     marks = [_upright(found.planned, ORANGE, "dash")] + ([_upright(found.done, GREEN, "dot")] if found.done else [])
     ends = (
@@ -269,6 +169,9 @@ def _progress(found: Progress) -> Html:
         f"After {found.done:,} of {found.planned:,} planned rounds. At the planned end ε ≤ {found.epsilon[-1].text} at "
         f"δ = {small(found.delta)}."
     )
+    if len(found.rounds) < found.planned:
+        computed = len(found.rounds)
+        alt += f" ε was computed after {computed} rounds. Between two of them the line shows the next one's, the larger."
     columns: list[Column | str] = [Column("after round", numeric=True), Column("ε ≤", numeric=True)]
     rows = [(each, value.text) for each, value in zip(found.rounds, found.epsilon, strict=True)]
     return figure(

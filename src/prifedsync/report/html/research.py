@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ...scores import Interval
 from ..contents import Report
-from ..utility import NAMES, Rounds, Scored, Utility
+from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, figure, layout, legend, plain
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain
 from .markup import Html, Inside, tag
-from .parts import Column, Section, listed, mark, more, paragraph, section, sentence, table, terms
+from .parts import Column, Section, intervals, listed, mark, more, paragraph, section, sentence, table, terms
 
 LOOKS = {  # model → colour and dashes
     "personal": (ORANGE, "dash"),
@@ -22,10 +25,15 @@ LOOKS = {  # model → colour and dashes
     "non-private": (GREEN, "dash"),
 }
 MOST_DOTS = 200  # clients that are drawn one by one beside the box
+FENCE = 1.5  # times the distance between the quartiles: how far a box's lines reach at most
+SHORT = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-private"}  # names beside a box
 UNKNOWN = "auto"  # the metric of a run that is not finished
 FEW = 3  # sentences that are not folded away
-MOST_ROWS = 20  # rounds in a table
-SIMULATED = "simulation only: it is computed from records, and is not covered by the guarantee"
+MOST_ROWS = 20  # rounds, or clients, in a table
+NOT_COVERED = "These are computed from records without noise. The guarantee does not cover them."
+NOT_MEASURED = "Not measured: these would be computed from records without noise. Only a simulation has them."
+NOT_COMPARED = "not compared"  # a verdict of joining
+NO_OWN_MODEL = "Each client's own model was not trained or not scored."
 
 
 def utility(report: Report) -> Section | None:
@@ -34,10 +42,11 @@ def utility(report: Report) -> Section | None:
     rounds = report.rounds
     if found is None:
         return section("utility", "Was it worth it?", _rounds(rounds)) if rounds else None
+    unit = report.run.unit
     return section(
         "utility", "Was it worth it?",
-        _note(found), _scores(found), _smallest(found), _rounds(rounds) if rounds else None, _distribution(report),
-        _joining(found), _statistics(found), _times(found),
+        _note(found), _scores(found, unit), _smallest(found, unit), _rounds(rounds) if rounds else None,
+        _distribution(report), _joining(found), _statistics(found), _times(found),
     )  # fmt: skip
 
 
@@ -45,16 +54,17 @@ def _note(found: Utility) -> Inside:
     return paragraph(sentence(found.note)) if found.note else None
 
 
-def _scores(found: Utility) -> Inside:
-    if not found.scores:
-        return paragraph([mark("open", "not measured"), " No scores were computed."])
+def _scores(found: Utility, unit: str) -> Inside:
+    if all(each.mean is None and each.pooled is None for each in found.scores):
+        return paragraph([mark("open", "not measured"), " No model was scored: the clients have no test records."])
     columns: list[Column | str] = [
-        "Model", "Metric", Column("mean over clients", numeric=True), Column("its interval", numeric=True),
+        "Model", "Metric", Column("mean over clients", numeric=True), Column("interval", numeric=True),
         Column("worst client", numeric=True), Column("on all test records", numeric=True), "Protection",
     ]  # fmt: skip
     lower = " Lower is better." if found.lower_is_better else ""
     caption = f"Scores on the clients' own test records, and on those of all clients.{lower}"
-    return table(caption, columns, [_scored(each) for each in found.scores])
+    rows = [_scored(each) for each in found.scores]
+    return [table(caption, columns, rows), paragraph(intervals([unit]))]
 
 
 def _scored(each: Scored) -> tuple[Inside, ...]:
@@ -74,19 +84,28 @@ def between(found: Interval | None) -> str | None:
     return None if found is None else f"{found.low:.3f}–{found.high:.3f}"
 
 
-def _smallest(found: Utility) -> Inside:
+def _smallest(found: Utility, unit: str) -> Inside:
     least = found.smallest
     if least is None:
         return None
-    said = [f"{NAMES.get(model, model)} {number(value) or '–'}" for model, value in least.scores.items()]
-    size = "" if least.records is None else f" has {many(least.records, 'record')}, the fewest"
-    return paragraph(f"{least.client}{size}. Its {found.metric}: {', '.join(said)}.")
+    known = {model: value for model, value in least.scores.items() if value is not None}
+    said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in known.items())
+    size = "" if least.records is None else f" has {many(least.records, unit)}, the fewest"
+    scores = f" Its {found.metric}: {said}." if said else ""
+    return paragraph(f"{least.client}{size}.{scores}")
 
 
 # ---------------------------------------------------------------------- over rounds
 
 
 def _rounds(found: Rounds) -> Html:
+    """A picture of the scores, where there are any."""
+    if all(value is None for values in found.mean.values() for value in values):
+        return paragraph([mark("open", "not measured"), " No round was scored: the clients have no test records."])
+    return _rounds_figure(found)
+
+
+def _rounds_figure(found: Rounds) -> Html:
     metric = "score" if found.metric == UNKNOWN else found.metric
     lines = list(_round_lines(found))
     alt = f"{metric} after round {found.rounds[-1]:,}: " + "; ".join(
@@ -167,60 +186,115 @@ def _distribution(report: Report) -> Inside:
     if len(rows) < 2 or not by_model:
         return None
     metric = report.clients.metric if report.clients else ""
-    traces = [_box(model, values) for model, values in by_model.items()]
     quarters = {model: _quarters([value for _, value in values]) for model, values in by_model.items()}
+    traces = [_box(model, values, quarters[model]) for model, values in by_model.items()]
     alt = "; ".join(
-        f"{NAMES.get(model, model)}: half of the clients have {q[1]:.3f} or more" for model, q in quarters.items()
+        f"{NAMES.get(model, model)}: half of the clients have {each.median:.3f} or more" for model, each in quarters.items()
     )
     drawn = layout(axis(plain(metric)), axis("", automargin=True), height=80 + 52 * len(by_model))
     columns: list[Column | str] = [
         "Model",
-        *(Column(head, numeric=True) for head in ("lowest quarter up to", "median", "highest quarter from")),
+        *(Column(head, numeric=True) for head in ("lower quartile", "median", "upper quartile")),
     ]
-    body = [(NAMES.get(model, model), *(f"{each:.3f}" for each in q)) for model, q in quarters.items()]
+    body = [
+        (NAMES.get(model, model), number(each.lower), number(each.median), number(each.upper))
+        for model, each in quarters.items()
+    ]
     return figure(
         "clients-scores", f"{metric} of each client", sentence(alt), traces, drawn, table=table("Quartiles", columns, body)
     )  # fmt: skip
 
 
-def _box(model: str, values: list[tuple[str, float]]) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class Quarters:
+    """Quartiles, and the last values that are within 1½ times their distance: the box, and how far its lines reach."""
+
+    lower: float
+    median: float
+    upper: float
+    least: float
+    most: float
+
+
+def _quarters(values: list[float]) -> Quarters:
+    lower, median, upper = (float(each) for each in np.quantile(values, (0.25, 0.5, 0.75)))
+    reach = FENCE * (upper - lower)
+    within = [value for value in values if lower - reach <= value <= upper + reach]
+    return Quarters(lower, median, upper, min(within), max(within))
+
+
+def _box(model: str, values: list[tuple[str, float]], quarters: Quarters) -> Mapping[str, Any]:
+    """With the quartiles of the table: plotly's own follow another rule."""
     colour, _ = LOOKS.get(model, (GREY, "solid"))
     few = len(values) <= MOST_DOTS
-    name = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-private"}.get(model, model)
+    name = plain(SHORT.get(model, model))
     return {
-        "type": "box", "orientation": "h", "name": plain(name), "x": [value for _, value in values],
-        "text": [plain(client) for client, _ in values] if few else None,
+        "type": "box", "orientation": "h", "name": name, "y": [name], "x": [[value for _, value in values]],
+        "q1": [quarters.lower], "median": [quarters.median], "q3": [quarters.upper], "lowerfence": [quarters.least],
+        "upperfence": [quarters.most], "text": [[plain(client) for client, _ in values]] if few else None,
         "boxpoints": "all" if few else "outliers", "jitter": 0.5, "pointpos": 0, "hoveron": "points",
         "hovertemplate": "%{text}: %{x:.3f}<extra></extra>" if few else "%{x:.3f}<extra></extra>",
         "marker": {"color": colour, "size": 5, "opacity": 0.75}, "line": {"color": colour, "width": 2},
     }  # fmt: skip
 
 
-def _quarters(values: list[float]) -> tuple[float, float, float]:
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    low, middle, high = (ordered[round(last * share)] for share in (0.25, 0.5, 0.75))
-    return low, middle, high
-
-
 def _joining(found: Utility) -> Inside:
     if not found.joining:
         return None
+    title = tag("h3", "Who gains by joining")
+    if set(found.joining) == {NOT_COMPARED}:
+        return [title, paragraph([mark("open", NOT_COMPARED), f" {NO_OWN_MODEL}"])]
     counts = terms([(word, many(count, "client")) for word, count in found.joining.items()], "terms counts")
     said = listed(found.joining_sentences)
     if len(found.joining_sentences) > FEW:
         said = more(f"{many(len(found.joining_sentences), 'client')}, one by one", said)
-    return [tag("h3", "Who gains by joining"), counts, said]
+    return [title, counts, said]
 
 
 def _statistics(found: Utility) -> Inside:
-    """Label proportions and clipping, which nobody may measure on private records for nothing."""
-    pairs = [("Label proportions", found.label_proportions), ("Clipping", found.clipping)]
+    """Shares of labels and clipping, which no private run may show."""
+    note = [mark("open", "simulation only"), " ", NOT_COVERED] if found.labels or found.clipping else NOT_MEASURED
     return [
         tag("h3", "Statistics of records and gradients"),
-        tag("p", mark("plain", SIMULATED)),
-        terms([(name, said) for name, said in pairs]),
+        paragraph(note),
+        _labels(found.labels) if found.labels else None,
+        _clipping(found) if found.clipping else None,
     ]
+
+
+def _labels(found: Labels) -> Html:
+    """A row for each client, darker where it has more of a label."""
+    largest = [max(shares) for shares in found.shares]
+    client = found.clients[largest.index(max(largest))]
+    alt = (
+        f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
+        f"of one label, {max(largest):.0%}"
+    )
+    height = 90 + min(24 * len(found.clients), 480)
+    trace = {
+        "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
+        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0,
+        "hovertemplate": "%{y}: %{z:.1%} of its records have label %{x}<extra></extra>",
+        "colorscale": [[0, faded(BLUE)], [1, BLUE]], "colorbar": {"tickformat": ".0%", "thickness": 12},
+    }  # fmt: skip
+    drawn = layout(
+        axis("label", type="category", showgrid=False),
+        axis("", type="category", autorange="reversed", showgrid=False),
+        height=height,
+    )
+    columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in found.names)]
+    shown = list(zip(found.clients, found.shares, strict=True))[:MOST_ROWS]
+    rows = [(client, *(f"{share:.1%}" for share in row)) for client, row in shown]
+    said = "Share of each label" if len(shown) == len(found.clients) else f"Share of each label, of {len(shown)} clients"
+    return figure("labels", "labels of each client", sentence(alt), [trace], drawn, table=table(said, columns, rows))
+
+
+def _clipping(found: Utility) -> Html:
+    heads = ("gradients that are clipped", "lower quartile", "median", "upper quartile")
+    caption = f"Lengths of {many(found.clipping[0].units, 'gradient')}, in clip norms"
+    columns: list[Column | str] = ["Weights", *(Column(head, numeric=True) for head in heads)]
+    rows = [(each.weights, f"{each.clipped:.0%}", *(f"{norm:.3g}" for norm in each.norms)) for each in found.clipping]
+    return table(caption, columns, rows)
 
 
 def _times(found: Utility) -> Html:
@@ -253,8 +327,14 @@ def reproducing(report: Report) -> Section | None:
         "reproducing", "How to run it again",
         [tag("pre", tag("code", command), class_="command") for command in found.commands],
         paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
-        more("The whole config", tag("pre", tag("code", _text(found.config)), tabindex="0", class_="config")),
+        _config(found.config),
     )  # fmt: skip
+
+
+def _config(config: Mapping[str, Any]) -> Html:
+    """For a screen: on paper it would fill sheets that nobody reads."""
+    text = tag("pre", tag("code", _text(config)), tabindex="0", class_="config")
+    return more("The whole config", text, class_="screen")
 
 
 def _text(config: Mapping[str, Any]) -> str:

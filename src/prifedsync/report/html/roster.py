@@ -11,7 +11,7 @@ from ..contents import Report
 from ..guarantee import Stated
 from ..wording import many
 from .markup import MISSING, Html, Inside, joined, tag
-from .parts import Section, Tone, mark, paragraph, region, section
+from .parts import Section, Tone, heading, mark, paragraph, region, section
 
 ROOM = 900_000  # characters of rows: the page stays below its limit however many clients there are
 PAGE = 100  # rows that are shown at once
@@ -19,6 +19,7 @@ SHORT = {
     "personal": "personal", "released": "released", "alone": "alone", "alone-private": "alone, with noise",
     "non-private": "non-private",
 }  # fmt: skip
+TAKEN = "ε ≤ of slots taken"
 UNITS = {"mu": "μ ", "epsilon": "ε "}  # of a ledger's amounts
 GAINS: dict[str, Tone] = {"gains": "good", "loses": "bad"}
 
@@ -52,7 +53,7 @@ def clients(report: Report) -> Section | None:
         paragraph(_lead(found, len(rows))), _unmatched(found),
         paragraph("The button at the head of a column sorts by it.", "needs-script"),
         tag("div", id="clients-pages", class_="pages needs-script", data_size=PAGE),
-        _table(heads, rows, found),
+        _table(heads, rows, found), _about_taken(found.rows),
     )  # fmt: skip
 
 
@@ -75,30 +76,37 @@ def _unmatched(found: ClientTable) -> Inside:
     return paragraph([mark("open", "warning"), f" These receipts belong to no client of this run: {names}."])
 
 
+def _about_taken(rows: Iterable[ClientRow]) -> Inside:
+    """Why the bound of slots that were taken may be the larger one."""
+    larger = any(_loudness(row.taken_epsilon) > _loudness(row.epsilon) for row in rows if row.taken_epsilon is not None)
+    if not larger:
+        return None
+    return paragraph(
+        f"“{TAKEN}” may be larger than “ε ≤”: the planned number counts the coin that a client tosses in each round, and "
+        "the number for slots taken knows how often the coin said yes."
+    )
+
+
 def _heads(found: ClientTable) -> list[Head]:
-    unit = found.unit
+    """What a client gave and what is left comes first, so that it is in sight where the table is wider than the page."""
     models = list(dict.fromkeys(model for row in found.rows for model in row.scores))
     return [
         Head("Client", lambda row: Cell(row.name, row.name, numeric=False)),
-        Head(f"{unit}s", lambda row: _count(row.records)),
-        Head("test records", lambda row: _count(row.test_records)),
+        Head(f"{found.unit}s", lambda row: _count(row.records)),
         Head("rounds", lambda row: _count(row.rounds)),
+        Head("ε ≤", lambda row: _stated(row.epsilon)),
+        Head("μ ≤", lambda row: _stated(row.mu)),
+        Head(TAKEN, lambda row: _stated(row.taken_epsilon)),
+        Head("spent before", lambda row: _stated(row.spent.before if row.spent else None, row)),
+        Head("left", lambda row: _left(row.spent)),
+        *(Head(f"{found.metric}, {SHORT.get(model, model)}", _score_of(model)) for model in models),
+        Head("gains by joining", _gains),
         Head("uploads", lambda row: _count(row.uploads)),
         Head("noisy queries", lambda row: _count(row.noisy_queries)),
         Head("noise multiplier", lambda row: _number(row.noise_multiplier, "{:.4g}")),
-        Head("μ ≤", lambda row: _stated(row.mu)),
-        Head("ε ≤", lambda row: _stated(row.epsilon)),
-        Head("ε ≤ of slots taken", lambda row: _stated(row.taken_epsilon)),
-        *_ledger_heads(),
-        *(_answer_heads(found)),
-        *(Head(f"{found.metric}, {SHORT.get(model, model)}", _score_of(model)) for model in models),
-        Head("gains by joining", _gains),
+        Head("test records", lambda row: _count(row.test_records)),
+        *_answer_heads(found),
     ]
-
-
-def _ledger_heads() -> Iterable[Head]:
-    yield Head("spent before", lambda row: _stated(row.spent.before if row.spent else None, row))
-    yield Head("left", lambda row: _left(row.spent))
 
 
 def _answer_heads(found: ClientTable) -> Iterable[Head]:
@@ -113,7 +121,7 @@ def _rows(found: ClientTable, heads: Sequence[Head]) -> Iterable[Html]:
     room = ROOM
     rows = [_row(row, heads) for row in found.rows]
     if sum(map(len, rows)) > room:
-        rows = [_row(row, heads) for row in sorted(found.rows, key=_loudness, reverse=True)]
+        rows = [_row(row, heads) for row in sorted(found.rows, key=lambda row: _loudness(row.epsilon), reverse=True)]
     for row in rows:
         room -= len(row)
         if room < 0:
@@ -121,10 +129,10 @@ def _rows(found: ClientTable, heads: Sequence[Head]) -> Iterable[Html]:
         yield row
 
 
-def _loudness(row: ClientRow) -> float:
-    if row.epsilon is None or row.epsilon.upper is None:
+def _loudness(stated: Stated | None) -> float:
+    if stated is None or stated.upper is None:
         return float("inf")
-    return row.epsilon.upper
+    return stated.upper
 
 
 def _row(row: ClientRow, heads: Sequence[Head]) -> Html:
@@ -144,7 +152,7 @@ def _table(heads: Sequence[Head], rows: Sequence[Html], found: ClientTable) -> H
     caption = f"Clients, with their {found.metric} on their own test records" if found.metric else "Clients"
     inside = tag(
         "table",
-        tag("caption", caption),
+        heading(caption),
         tag("thead", top),
         tag("tbody", joined(rows)),
         class_="sortable",

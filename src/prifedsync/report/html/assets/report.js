@@ -56,27 +56,26 @@
     charts.forEach((chart) => fitted.observe(chart));
   }
 
-  // ---------- the trade-off curve: axes, and a slider that reads it
+  // ---------- the trade-off curve: two views, and a slider that reads it
 
   const curve = document.querySelector('[data-chart="curve"]');
-  const last = () => curve.data.length - 1; // the certified curve is drawn on top
-  const axes = (kind) => {
-    const ends = kind === "log" ? curve.layout.meta.ends : [0, 1];
-    const change = {};
-    for (const axis of ["xaxis", "yaxis"]) {
-      change[`${axis}.type`] = kind;
-      change[`${axis}.range`] = [...ends];
-    }
-    Plotly.relayout(curve, change);
+  const certified = () => curve.layout.meta.certified;
+  const view = (kind) => {
+    const { data: traces, layout } = data("chart-curve");
+    const heights = traces.map((trace) => (kind === "log" ? trace.meta : trace.y));
+    Plotly.update(curve, { y: heights }, layout.meta.views[kind]);
+    document.querySelectorAll("[data-view]").forEach((words) => {
+      words.hidden = words.dataset.view !== kind;
+    });
   };
   document.querySelectorAll('input[name="axes"]').forEach((input) => {
-    input.addEventListener("change", () => curve && axes(input.value));
+    input.addEventListener("change", () => curve && window.Plotly && view(input.value));
   });
 
   const reader = document.getElementById("reader");
   if (reader && curve && window.Plotly) {
     const said = document.getElementById("reader-says");
-    const says = data("chart-curve").data.at(-1).text.map((each) => {
+    const says = data("chart-curve").data[certified()].text.map((each) => {
       const text = new DOMParser().parseFromString(each.replaceAll("<br>", " "), "text/html").body.textContent;
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     });
@@ -84,7 +83,7 @@
       const at = Number(reader.value);
       said.textContent = says[at];
       reader.setAttribute("aria-valuetext", says[at]);
-      Plotly.Fx.hover(curve, [{ curveNumber: last(), pointNumber: at }]);
+      Plotly.Fx.hover(curve, [{ curveNumber: certified(), pointNumber: at }]);
     };
     reader.addEventListener("input", read);
     reader.addEventListener("blur", () => Plotly.Fx.unhover(curve));
@@ -200,6 +199,16 @@
     });
   });
 
+  // ---------- tables that are wider than the page say so
+
+  const scrolls = new ResizeObserver((entries) => {
+    entries.forEach(({ target }) => {
+      const box = target.closest(".scroll");
+      box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1);
+    });
+  });
+  document.querySelectorAll(".scroll, .scroll > table").forEach((each) => scrolls.observe(each));
+
   // ---------- copying: a file may not be allowed to write to the clipboard, so the text is selected first
 
   document.querySelectorAll("[data-copy]").forEach((each) => {
@@ -217,15 +226,35 @@
     });
   });
 
-  // ---------- the table of contents marks where one is
+  // ---------- the table of contents marks the section that is read
 
+  const READ = 140; // a section is read once its head is so far from the top of the window
   const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
-  const seen = new Set();
-  const watcher = new IntersectionObserver((entries) => {
-    entries.forEach(({ target, isIntersecting }) => (isIntersecting ? seen.add(target.id) : seen.delete(target.id)));
-    const here = [...links.keys()].find((name) => seen.has(name));
-    links.forEach((link, name) => (name === here ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
-  });
-  links.forEach((_, name) => watcher.observe(document.getElementById(name)));
+  const names = [...links.keys()];
+  const box = (name) => document.getElementById(name).getBoundingClientRect();
+  const asked = () => {
+    const name = window.location.hash.slice(1);
+    return links.has(name) && box(name).top >= 0 && box(name).top < window.innerHeight ? name : null;
+  };
+  const here = () => {
+    const ended = window.scrollY + window.innerHeight >= root.scrollHeight - 2;
+    if (ended) return asked() ?? names.at(-1); // the last sections are too short to reach the top
+    return names.filter((name) => box(name).top <= READ).at(-1) ?? names[0];
+  };
+  const follow = () => {
+    const now = here();
+    links.forEach((link, name) => (name === now ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  };
+  let waits = false;
+  const later = () => {
+    if (waits) return;
+    waits = true;
+    requestAnimationFrame(() => {
+      waits = false;
+      follow();
+    });
+  };
+  for (const event of ["scroll", "resize", "hashchange"]) window.addEventListener(event, later, { passive: true });
+  follow();
   if (window.innerWidth < 992) document.querySelector(".contents details").open = false;
 })();
