@@ -90,8 +90,8 @@ def _everyday(report: Report) -> Inside:
     members = "members" if found.unit == "record" else "persons"
     said = (
         f"In everyday words: an attacker who accepts 1% false positives finds at most {found.hits_at_1_percent.text} of "
-        f"{members}; by guessing, it finds 1%. A smaller μ or ε means that fewer are found, and δ is the probability that "
-        "ε does not bound."
+        f"{members}; by guessing, it finds 1%. A smaller μ or ε means that fewer are found. δ is the slack that an ε "
+        "needs."
     )
     return paragraph(" ".join([said, *_limits(report, found)]), "everyday")
 

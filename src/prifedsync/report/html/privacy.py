@@ -196,7 +196,7 @@ def _deltas(found: Deltas, smallest: int | None) -> Html:
     """A slider in steps of a tenth of a decade. It takes ε at the next smaller δ that was computed, which is the larger."""
     powers = np.log10([row.delta for row in found.rows])
     own = next(row for row in found.rows if row.delta == found.own)
-    label = tag("label", "δ, the probability that ε does not bound", for_="delta")
+    label = tag("label", "δ, the slack of ε", for_="delta")
     slider = tag(
         "input", type="range", id="delta", min=f"{np.ceil(10 * powers.min() - 1e-9) / 10:.1f}", max=f"{powers.max():.1f}",
         step="0.1", value=f"{np.log10(found.own):.1f}",
