@@ -78,12 +78,19 @@ def honest(site, link, question, asked):
     site.send(link, question, asked, site.answered(asked))
 
 
+def later(seconds, call, *given):
+    """Do this after so many seconds, unless the tests are over by then."""
+    timer = threading.Timer(seconds, call, given)
+    timer.daemon = True
+    timer.start()
+
+
 def straggles(seconds):
     """The owner takes its time."""
 
     def fault(site, link, question, asked):
         answered = site.answered(asked)
-        threading.Timer(seconds, site.send, (link, question, asked, answered)).start()
+        later(seconds, site.send, link, question, asked, answered)
 
     return fault
 
@@ -106,7 +113,7 @@ def is_killed(back=0.1, after=True):
         name = site.direct.name
         node = link.nodes.pop(name)
         site.direct._restart()
-        threading.Timer(back, link.nodes.__setitem__, (name, node)).start()
+        later(back, link.nodes.__setitem__, name, node)
 
     return fault
 
