@@ -20,6 +20,7 @@ from prifedsync.record import (
     REPLIES_LEAK,
     SERVER_CHOSE,
     TIMINGS_LEAK,
+    UPPER_BOUNDS,
     WITH_OWNERS,
     RunRecord,
 )
@@ -285,6 +286,12 @@ def test_masks_between_machines_are_real():
 def test_a_rehearsal_says_that_one_machine_had_everything():
     assert REHEARSAL in warnings_of(deployment_of([], (), **HOW, rehearsal=True))
     assert REHEARSAL not in warnings_of(deployment_of([], (), **HOW))
+
+
+def test_counts_after_a_restart_are_marked_as_upper_bounds():
+    once = deployment_of([], (), **HOW)
+    assert UPPER_BOUNDS not in warnings_of(once)
+    assert UPPER_BOUNDS in warnings_of(once | {"resumed": 1})
 
 
 def test_times_between_machines_are_those_of_replies():

@@ -57,6 +57,10 @@ REPLIES_LEAK = (
     "the reply is late: the guarantee does not cover late ones, and `prifedsync owner status` counts them"
 )
 SERVER_CHOSE = "the server chose who takes part in a round, so guarantees count every round of the plan"
+UPPER_BOUNDS = (
+    "the server was started again, so numbers of rounds, slots and noisy queries are upper bounds: what an owner may have "
+    "charged counts"
+)
 WITH_OWNERS = "a client's own model stays with its owner, and the server has none"
 NUMBERS = ("delta", "epsilon", "mu", "advantage", "worst_case_participation", "unit")  # of a statement, without its curve
 MECHANISMS: Mapping[str, type[NoisySteps | OutputPerturbation]] = {  # by the name that a plan in JSON has

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..asking.document import RunDocument
 from ..asking.frames import BadFrame
-from ..asking.questions import Accepted, Answered, Declined, Enrol, Head, Introduction, Question, Reply
+from ..asking.questions import Accepted, Answered, Declined, Enrol, Introduction, Question, Reply
 from ..asking.questions import Answer as Asks
 from ..asking.refusals import Refusal
 from ..asking.tensors import HELPER, packed, reply_of, unpacked
@@ -38,6 +38,7 @@ from ..scores import Measurement
 from ..sync import Account, Evaluation, Helpers, Model, Summed, Uploads
 from ..values import BadValue
 from .cohort import NO_SUM
+from .known import Broken, Owner
 
 SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
@@ -69,53 +70,6 @@ class Seen(Protocol):
     @property
     def away(self) -> str:
         """Why nobody is there; empty where somebody may be."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """What whoever asks knows of one owner."""
-
-    taken: int = 0
-    queries: int = 0
-    spare: int = 0
-    accepted: Head | None = None  # the last head that came with an enrolment
-    replied: Head | None = None  # and with a reply
-    answers: tuple[int, int] | None = None  # the round and attempt of that reply
-    refused: str = ""  # why it does not take the run, for good
-    missed: str = ""  # why it could not be enrolled when it was tried last; it is tried again
-
-    @property
-    def head(self) -> Head | None:
-        """The furthest one that it sent, to be echoed."""
-        known = [head for head in (self.accepted, self.replied) if head is not None]
-        return max(known, key=lambda head: head.number) if known else None
-
-    def enrolled(self, head: Head) -> Owner:
-        """After an enrolment, whose head is the end of its ledger. Refused if that is behind what it sent before."""
-        for before in (self.accepted, self.replied):
-            _check_extends(before, head)
-        return replace(self, accepted=head, missed="")
-
-    def answered(self, head: Head, slot: tuple[int, int]) -> Owner:
-        """After a reply. One that was stored has the head of its time, which may be before that of an enrolment."""
-        _check_extends(self.replied, head)
-        if self.replied == head and self.answers != slot:
-            raise Broken("it is the answer to another slot")
-        if self.accepted is not None and head.number == self.accepted.number:
-            _check_extends(self.accepted, head)
-        return replace(self, replied=head, answers=slot)
-
-    def spent(self, job: Job, attempt: int) -> Owner:
-        """After a slot that was taken, or may have been."""
-        assert job.plan is not None
-        queries = job.plan.mechanism.queries_per_round
-        return replace(
-            self, taken=self.taken + 1, queries=self.queries + queries, spare=self.spare + (attempt > 0)
-        )  # fmt: skip
-
-
-class Broken(Exception):
-    """An answer that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -451,7 +405,7 @@ class Owners:
             "session": self._session.hex(),
             "introductions": [[each.name, each.key.hex(), each.signature.hex()] for each in self._introductions],
             "enrolled": self._is_enrolled,
-            "owners": {name: _noted(owner) for name, owner in self._owners.items()},
+            "owners": {name: owner.as_json() for name, owner in self._owners.items()},
         }
 
     def saved(self) -> None:
@@ -471,15 +425,8 @@ class Owners:
             for name, key, signature in state["introductions"]
         )
         self._is_enrolled = state["enrolled"] and self.document.masks
-        self._owners = {name: _read_owner(state["owners"][name]) for name in self.names}
+        self._owners = {name: Owner.from_json(state["owners"][name]) for name in self.names}
         self._in_doubt = set(self._willing(self.names))
-
-
-def _check_extends(before: Head | None, head: Head) -> None:
-    """Refuse a head that goes back, or another one in the place of one that was sent."""
-    if before is None or head.number > before.number or head == before:
-        return
-    raise Broken(f"its ledger went back from entry {before.number} to {head.number}, or was changed")
 
 
 def _total(got: Mapping[str, Tensor], count: int) -> Tensor:
@@ -487,17 +434,3 @@ def _total(got: Mapping[str, Tensor], count: int) -> Tensor:
     for row in got.values():
         total += row
     return total
-
-
-def _noted(owner: Owner) -> dict[str, Any]:
-    heads = {"accepted": owner.accepted, "replied": owner.replied}
-    shown = {name: None if head is None else [head.number, head.hash.hex()] for name, head in heads.items()}
-    counts = {"taken": owner.taken, "queries": owner.queries, "spare": owner.spare}
-    answers = None if owner.answers is None else list(owner.answers)
-    return {**counts, "refused": owner.refused, "missed": owner.missed, "answers": answers, **shown}
-
-
-def _read_owner(noted: Mapping[str, Any]) -> Owner:
-    heads = {name: noted[name] and Head(noted[name][0], bytes.fromhex(noted[name][1])) for name in ("accepted", "replied")}
-    answers = noted["answers"] and tuple(noted["answers"])
-    return Owner(**{**noted, **heads, "answers": answers})

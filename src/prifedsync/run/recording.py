@@ -41,6 +41,7 @@ from ..record import (
     SHARED_PERSONS,
     SIMULATION,
     TIMINGS_LEAK,
+    UPPER_BOUNDS,
     WITH_OWNERS,
     ClientRecord,
     Guarantees,
@@ -312,6 +313,8 @@ def _warnings(
         found.append(MASKS_SIMULATED)
     if deployment and deployment["rehearsal"]:
         found.append(REHEARSAL)
+    if deployment and deployment["resumed"] and prepared.plans:
+        found.append(UPPER_BOUNDS)
     if deployment and deployment["participation"] == "server" and prepared.plans:
         found.append(SERVER_CHOSE)
     if (
