@@ -209,7 +209,7 @@ def test_the_unit_is_said_in_words_of_the_real_world(plain):
         assert text in found.text
     said = item(report_of(plain, words=["report.record_is=one stay", "report.records_of_person=3"]), 5)
     assert (said.status, said.taken_from) == ("filled", "owner's words")
-    assert said.text.startswith("one record: one stay; a person has at most 3. Together, 2 records: ε ≤")
+    assert said.text.startswith("one record: one stay; a person has at most 3. Several records together: 2 records: ε ≤")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
         },
         "privacy_loss": {
             "privacy_unit": f"a {guarantee.unit} of a client",
-            "privacy_unit_details": f"{items[6]}. {items[5]}",
+            "privacy_unit_details": _joined(items[6], items[5]),
             "privacy_parameters": _parameters(guarantee),
             "privacy_parameters_details": _details(report, guarantee),
         },
@@ -137,10 +137,15 @@ def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
         "accounting": {"post_processing": items[14], "composition": items[13]},
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": items[15],
-            "mechanisms": f"{items[12]}. {items[16]}. {items[19]}",
-            "justification": f"{items[22]}. {items[17]}",
+            "mechanisms": _joined(items[12], items[16], items[19]),
+            "justification": _joined(items[22], items[17]),
         },
     }
+
+
+def _joined(*texts: str) -> str:
+    """Several items as sentences."""
+    return ". ".join(f"{text[:1].upper()}{text[1:]}" for text in texts)
 
 
 def _parameters(guarantee: Guarantee) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _record(known: Known, guarantee: Guarantee) -> Filled:
     parts = [f"one record: {what}" if what else "one record"]
     parts += [f"a person has at most {most}"] if most else []
     parts += [f"{NOT_SAID}: {', '.join(missing)}"] if missing else []
-    text = f"{'; '.join(parts)}. Together, {_groups(guarantee)}"
+    text = f"{'; '.join(parts)}. Several records together: {_groups(guarantee)}"
     return "open" if missing else "filled", text, "owner's words" if what or most else "record"
 
 
