@@ -16,6 +16,7 @@ from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import stated
 from prifedsync.report.html.page import page_of
 from prifedsync.report.html.releases import audits as audits_section
+from prifedsync.report.items.guarantee import unit
 from prifedsync.report.items.run import others
 from prifedsync.report.registry import entry_of, tier_of
 from prifedsync.report.wording import small
@@ -210,6 +211,16 @@ def test_the_unit_is_said_in_words_of_the_real_world(plain):
     said = item(report_of(plain, words=["report.record_is=one stay", "report.records_of_person=3"]), 5)
     assert (said.status, said.taken_from) == ("filled", "owner's words")
     assert said.text.startswith("one record: one stay; a person has at most 3. Several records together: 2 records: ε ≤")
+
+
+def test_where_all_records_count_as_one_nobody_is_asked_how_many(plain):
+    """As where noise is added to a whole round: no table of groups is needed."""
+    whole = namedtuple("Guarantee", "unit groups")("record", ())
+    words = ReportConfig(record_is="one stay")
+    known = namedtuple("Known", "guarantee words")(whole, words)
+    assert unit(known) == (
+        "filled", "one record: one stay. The numbers hold for all records of a client together", "owner's words"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

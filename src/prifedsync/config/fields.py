@@ -249,7 +249,7 @@ class ReportConfig:
     date: str = field("", "date of publication, as YYYY-MM-DD")
     receivers: str = field("", "who may receive the model, and under which conditions")
     population: str = field("", "whom the records are about, and from which years: the data domain in words")
-    record_is: str = field("", "what one record is, in words of the real world: one hospital stay")
+    record_is: str = field("", 'what one record is, in real-world words, such as "one hospital stay"')
     records_of_person: int = field(
         0, "largest number of records of one person at a client, as the owner states it; 0: not said", 0, 10**6
     )

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, carried, leaving_of
+from .leaving import Leaving, carried, leaving_of, rehearsed
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -216,8 +216,8 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         unit=record.unit if record else "person" if config["data"].get("person") else "record",
         simulation=sources.seeded,
         public_data=sources.public_data,
-        between_machines=bool(record and record.deployment and not record.rehearsed),
-        rehearsal=bool(record and record.rehearsed),
+        between_machines=bool(record and record.deployment and not rehearsed(record)),
+        rehearsal=bool(record and rehearsed(record)),
         masked=bool(config["privacy"].get("masks")),
         overlapping=copies,
         data=config["data"]["source"],
@@ -242,12 +242,12 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
     if sources.config["privacy"].get("masks"):
         yield "Uploads were masked in pairs: the server learns sums only." + (
             " All parties were on one machine, so whoever ran it has all keys."
-            if record.rehearsed
+            if rehearsed(record)
             else ""
             if record.deployment
             else " All clients were in one process, so masks were simulated."
         )
-    if record.rehearsed:
+    if rehearsed(record):
         yield "This was a rehearsal on one machine. No owner has charged it."
     elif record.deployment:
         yield carried(record.deployment)

@@ -88,6 +88,11 @@ def kept_models(record: RunRecord) -> bool:
     return KEPT in record.personal_models
 
 
+def rehearsed(record: RunRecord) -> bool:
+    """Whether all parties were on one machine, to try the run out."""
+    return record.rehearsed
+
+
 def carried(deployment: Mapping[str, Any]) -> str:
     """Where the parties were, and what carried their messages."""
     how = "rehearsed on one machine" if deployment.get("rehearsal") else "between machines"

@@ -12,7 +12,7 @@ from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee
-from .leaving import kept_models, queries_per_round, scores_leak, sends
+from .leaving import kept_models, queries_per_round, rehearsed, scores_leak, sends
 from .plans import EVERY, Plans
 from .sources import GLOBAL, MODELS, Sources
 from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition, beyond_plan
@@ -99,7 +99,7 @@ def _grounds(facts: Facts) -> Iterable[Ground]:
     if facts.record is None:
         yield _unfinished(facts)
         return
-    if facts.record.rehearsed:
+    if rehearsed(facts.record):
         what = "This was a rehearsal on one machine, and no ledger charges it."
         yield Ground("do not release", what, "Run the deployment itself, between the machines of its parties.")
     yield from _broken(facts, facts.record)

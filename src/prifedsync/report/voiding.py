@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..record import RunRecord
 from .guarantee import Guarantee
-from .leaving import kept_models, scores_leak
+from .leaving import kept_models, rehearsed, scores_leak
 from .sources import Sources
 from .wording import many
 
@@ -120,13 +120,13 @@ def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
         simulated = record.deployment is None
         here = (
             "All parties were on one machine: whoever ran the rehearsal has all keys."
-            if record.rehearsed
+            if rehearsed(record)
             else "Masks were simulated: whoever ran the process has all keys. The numbers against the server are about the "
             "same run between machines."
             if simulated
             else "Owners have pinned each other's public keys, got by another way than the server."
         )
-        yield Condition("Masks hold.", here, "broken" if simulated or record.rehearsed else "cannot be checked here")
+        yield Condition("Masks hold.", here, "broken" if simulated or rehearsed(record) else "cannot be checked here")
 
 
 def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:

@@ -53,19 +53,24 @@ def _record(known: Known, guarantee: Guarantee) -> Filled:
     what = known.words.record_is
     most = known.words.records_of_person
     missing = [] if what else ["what one record is in the real world"]
-    missing += [] if most else ["how many records a person may have"]
+    if guarantee.groups and not most:
+        missing.append("how many records a person may have")
     parts = [f"one record: {what}" if what else "one record"]
     parts += [f"a person has at most {most}"] if most else []
     parts += [f"{NOT_SAID}: {', '.join(missing)}"] if missing else []
-    text = f"{'; '.join(parts)}. Several records together: {_groups(guarantee)}"
+    text = f"{'; '.join(parts)}. {_together(guarantee)}"
     return "open" if missing else "filled", text, "owner's words" if what or most else "record"
 
 
-def _groups(guarantee: Guarantee) -> str:
-    return "; ".join(
+def _together(guarantee: Guarantee) -> str:
+    """Where there are no groups, noise is added to a whole round, and all records of a client are protected as one."""
+    if not guarantee.groups:
+        return "The numbers hold for all records of a client together"
+    groups = [
         f"{group.records} records: ε ≤ {group.epsilon.text}" + (f", μ ≤ {group.mu.text}" if group.mu else "")
         for group in guarantee.groups
-    )
+    ]
+    return f"Several records together: {'; '.join(groups)}"
 
 
 def neighbours(known: Known) -> Filled:
