@@ -1,12 +1,15 @@
 """`prifedsync report`, and the report that training leaves."""
 
+import dataclasses
 import json
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from prifedsync.cli import main
+from prifedsync.config import ReportConfig
 from prifedsync.report import saving
 
 
@@ -111,7 +114,7 @@ def test_files_of_a_comparison_go_into_the_current_folder(plain, sampled, tmp_pa
     monkeypatch.chdir(tmp_path)
     ran(capsys, "report", plain, sampled)
     assert (tmp_path / saving.COMPARED).is_file()
-    assert "for several runs the current folder" in " ".join(ran(capsys, "report", "--help").out.split())
+    assert "RUN_DIR, for several the current folder" in " ".join(ran(capsys, "report", "--help").out.split())
 
 
 def test_several_folders_are_compared(plain, sampled, tmp_path, capsys):
@@ -141,3 +144,9 @@ def test_a_report_that_cannot_be_made_costs_a_line_and_no_result(tmp_path, capsy
     found = ran(capsys, "train", "--out", tmp_path / "run", "--set", "rounds=2", "--set", "compare=", "--quiet")
     assert "no report was written: no space left" in found.err
     assert (tmp_path / "run" / "record.json").is_file()
+
+
+def test_the_page_about_reports_names_every_field():
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    missing = [each.name for each in dataclasses.fields(ReportConfig) if f"`{each.name}`" not in page]
+    assert missing == []

@@ -23,7 +23,7 @@ Audits = Annotated[list[Path] | None, typer.Option("--audit", help="What `audit 
 Registry = Annotated[Path | None, typer.Option(help="Write an entry for the registry of deployments: YAML.")]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Folder for the files; default: the run folder, or for several runs the current folder."),
+    typer.Option(help="Where to write; default: RUN_DIR, for several the current folder."),
 ]
 
 
