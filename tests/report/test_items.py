@@ -254,7 +254,7 @@ def test_without_noise_nothing_is_said_of_noise(tmp_path):
     text = item(report_of(folder), 16).text
     assert "no noise is drawn" in text
     assert "secret" not in text
-    assert "double precision" not in text
+    assert "grid" not in text
 
 
 def test_columns_that_are_not_listed_are_columns(plain, copied):

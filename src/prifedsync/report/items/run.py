@@ -185,7 +185,7 @@ def _noise(known: Known) -> str:
     if known.record.guarantee is None:
         return "floating point and randomness: no noise is drawn, so nothing rests on them"
     how = "seeded: a simulation" if known.sources.seeded else "from the operating system, secret"
-    return f"floating point: noise in double precision, rounded to a public grid; randomness: {how}"
+    return f"floating point: noise is rounded to a public grid, coarser than the gaps between numbers; randomness: {how}"
 
 
 # ---------------------------------------------------------------------- what was measured, and what follows
