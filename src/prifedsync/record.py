@@ -143,6 +143,21 @@ class RunRecord:
         """The scores by the first metric."""
         return self.by_metric[self.metric]
 
+    @property
+    def masked(self) -> bool:
+        """Whether uploads were masked, so that the server got sums alone. Older records do not have the field."""
+        return bool(self.config["privacy"].get("masks"))
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether all parties were on one machine, to try the run out."""
+        return bool((self.deployment or {}).get("rehearsal"))
+
+    @property
+    def server_chose(self) -> bool:
+        """Whether the server decided who takes part in a round."""
+        return (self.deployment or {}).get("participation") == "server"
+
     @cached_property
     def joining(self) -> tuple[Joining, ...]:
         """Whether joining is worth it, by the first metric: a row for each client."""

@@ -32,8 +32,8 @@ class BadValue(ValueError):
 
 
 def counted(count: int, thing: str) -> str:
-    """The number with its noun: 1 client, 2 clients, 0 clients."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    """The number with its noun: 1 client, 1,000 clients, 0 clients."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def one_line(text: str) -> str:

@@ -130,5 +130,7 @@ def test_a_run_between_machines_counts_answers(deployed):
         assert rows[client.name].slots == client.slots_taken
     (refusals,) = (each for each in report.leaving.releases if each.what.startswith("refusals"))
     assert refusals.amount == "0 refusals, 2 lost answers"
+    assert "refusals are from a fixed list" in refusals.note
+    assert "may quote the text of an error" in refusals.note
     assert report.leaving.where == "The run was between machines, carried by Flower 1.41.0."
     assert report.items[9].text.startswith("each owner trusts its own machine")

@@ -29,6 +29,8 @@ from pathlib import Path
 from prifedsync.report.contents import report_of
 print(report_of(Path(sys.argv[1])).text())
 """
+NO_NOISE = {"privacy__mechanism": "none", "privacy__noise_multiplier": None}
+OUTPUT = {"privacy__mechanism": "output-laplace", "privacy__noise_multiplier": 30.0}
 
 
 def plan_of(folder, client=0):
@@ -255,6 +257,58 @@ def test_everything_that_left_is_counted(sampled, plain):
     assert [each.what for each in report_of(plain).leaving.releases if each.covered_by == "nothing"] == ["timings"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({}, "updates of clients from noisy steps"),
+        (OUTPUT, "updates of clients with noise added once"),
+        (NO_NOISE, "updates of clients without noise"),
+    ],
+)
+def test_uploads_are_called_what_they_are(tmp_path, changes, what):
+    leaving = report_of(trained(tmp_path / "run", **changes)).leaving
+    uploads = leaving.releases[0]
+    assert uploads.what == f"{what}, one for each round or attempt that a client took part in"
+    assert uploads.seen_by == "the server, each by itself"
+    assert uploads.amount == "12 uploads of 8 numbers"
+
+
+def test_of_masked_uploads_the_server_sees_sums(tmp_path):
+    uploads = report_of(trained(tmp_path / "run", privacy__masks=True)).leaving.releases[0]
+    assert uploads.seen_by == "the server, as sums over clients"
+    assert uploads.note == "masked in pairs: the server learns only the sum"
+
+
+def numbers_of(report):
+    (found,) = (each for each in report.leaving.releases if each.what.startswith("numbers of training"))
+    return found.note
+
+
+def test_sizes_are_true_or_nominal_as_the_config_says(tmp_path):
+    """Also where there is no guarantee that would say it."""
+    assert numbers_of(report_of(trained(tmp_path / "bare", **NO_NOISE))) == "true numbers"
+    assert numbers_of(report_of(trained(tmp_path / "true"))) == "true numbers"
+    sizes = {name: {"records": 64} for name in RECORDS}
+    nominal = trained(tmp_path / "nominal", clients=sizes, privacy__neighbours="add-remove")
+    assert numbers_of(report_of(nominal)) == "nominal numbers"
+
+
+def test_without_scores_there_are_none(plain):
+    report = report_of(plain)
+    assert report.utility.scores == ()
+    assert report.utility.smallest.scores == {}
+    assert report.rounds is None
+
+
+def test_a_model_without_scores_has_no_line(sampled, copied):
+    folder = copied(sampled)
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["personal"] = {"mean": None, "worst": None}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(report_of(folder).rounds.mean) == ["released"]
+
+
 def test_scores_stand_with_their_intervals(sampled):
     record = RunRecord.read(sampled / "record.json")
     report = report_of(sampled)
@@ -280,7 +334,7 @@ def test_hashes_are_those_of_the_files(plain):
 def test_all_items_have_a_place(plain, said):
     items = report_of(plain).items
     assert [item.number for item in items] == list(range(1, 25))
-    assert {item.number for item in items if item.status == "open"} == {1, 2, 5, 8, 9, 15, 17, 18, 19, 20, 22, 24}
+    assert {item.number for item in items if item.status == "open"} == {1, 2, 5, 8, 9, 11, 15, 17, 18, 19, 20, 22, 24}
     full = report_of(said)
     assert {item.number for item in full.items if item.status == "open"} == {
         17,
@@ -289,7 +343,10 @@ def test_all_items_have_a_place(plain, said):
     }  # no audit, no scores, no signatures
     assert full.title == SAID["name"]
     text = " ".join(item.text for item in full.items)
-    assert all(str(SAID[name]) in text for name in ("purpose", "law", "receivers", "chosen_by", "reason", "columns"))
+    assert all(
+        str(SAID[name]) in text
+        for name in ("purpose", "law", "receivers", "record_is", "chosen_by", "reason", "rounds_chosen_by", "columns")
+    )
 
 
 def test_an_audit_fills_its_item(plain, tmp_path):
@@ -355,8 +412,7 @@ def test_persons_and_overlaps_say_so(plain, copied):
 
 
 def test_output_noise_has_a_report(tmp_path):
-    changes = {"privacy__mechanism": "output-laplace", "privacy__noise_multiplier": 30.0}
-    report = report_of(trained(tmp_path / "run", **changes))
+    report = report_of(trained(tmp_path / "run", **OUTPUT))
     assert report.guarantee.paper_mu is None
     assert report.curve.asymptotic is None
     assert report.reproducing.commands == ("prifedsync train config.toml --out again",)

@@ -16,9 +16,11 @@ from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import stated
 from prifedsync.report.html.page import page_of
 from prifedsync.report.html.releases import audits as audits_section
-from prifedsync.report.items import _others
+from prifedsync.report.items.guarantee import unit
+from prifedsync.report.items.run import others
 from prifedsync.report.registry import entry_of, tier_of
 from prifedsync.report.wording import small
+from prifedsync.run.deployment import deployment_of
 from prifedsync.values import BadValue
 
 from .runs import SAID, TESTED, rewritten, trained
@@ -186,14 +188,84 @@ def test_a_malformed_line_is_blamed_on_the_log(sampled, copied, change):
 # ---------------------------------------------------------------------- items that are not known
 
 
-def test_utility_needs_a_model_to_compare_with(sampled, tmp_path):
+def test_utility_is_open_while_groups_are_not_measured(sampled, tmp_path):
     known = item(report_of(sampled), 18)
-    assert known.status == "filled"
-    assert "per group: not measured" in known.text
+    assert "per group" in known.title
+    assert known.status == "open"
+    assert "missing: scores per group, which are not measured" in known.text
     bare = item(report_of(trained(tmp_path / "run", TESTED)), 18)
-    assert bare.status == "open"
-    assert "missing: a model to compare with (alone or non-private)" in bare.text
+    assert "missing: a model to compare with (alone or non-private), scores per group" in bare.text
     assert "released model" in bare.text
+
+
+def test_the_unit_is_said_in_words_of_the_real_world(plain):
+    known = {
+        (): "not said: what one record is in the real world, how many records a person may have",
+        ("report.record_is=one stay",): "one record: one stay; not said: how many records a person may have",
+        ("report.records_of_person=3",): "a person has at most 3; not said: what one record is in the real world",
+    }
+    for words, text in known.items():
+        found = item(report_of(plain, words=words), 5)
+        assert found.status == "open"
+        assert text in found.text
+    said = item(report_of(plain, words=["report.record_is=one stay", "report.records_of_person=3"]), 5)
+    assert (said.status, said.taken_from) == ("filled", "owner's words")
+    assert said.text.startswith("one record: one stay; a person has at most 3. Several records together: 2 records: ε ≤")
+
+
+def test_where_all_records_count_as_one_nobody_is_asked_how_many(plain):
+    """As where noise is added to a whole round: no table of groups is needed."""
+    whole = namedtuple("Guarantee", "unit groups")("record", ())
+    words = ReportConfig(record_is="one stay")
+    known = namedtuple("Known", "guarantee words")(whole, words)
+    assert unit(known) == (
+        "filled", "one record: one stay. The numbers hold for all records of a client together", "owner's words"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words", "status", "text"),
+    [
+        (["rounds"], [], "filled", "4 rounds, fixed before training, chosen by the library from public numbers"),
+        ([], [], "open", "Who chose that number is not said"),
+        ([], ["report.rounds_chosen_by=the board"], "filled", "chosen by: the board"),
+    ],
+)
+def test_who_chose_the_rounds_is_answered(plain, copied, chosen, words, status, text):
+    folder = rewritten(copied(plain), lambda data: data["config"].update(chosen=chosen))
+    found = item(report_of(folder, words=words), 11)
+    assert found.status == status
+    assert text in found.text
+
+
+def test_a_full_batch_is_not_sampled(plain, sampled):
+    assert "all records in each batch" in item(report_of(plain), 12).text
+    assert "oisson" not in item(report_of(plain), 12).text
+    assert "batches of 8 records on average (Poisson)" in item(report_of(sampled), 12).text
+
+
+def test_spare_attempts_are_named_with_what_is_charged(tmp_path):
+    folder = trained(tmp_path / "run", privacy__masks=True, privacy__attempts=2, privacy__least_clients=2)
+    assert "up to 2 spare attempts, each of which is charged as a round is" in item(report_of(folder), 12).text
+
+
+def test_without_noise_nothing_is_said_of_noise(tmp_path):
+    folder = trained(tmp_path / "run", privacy__mechanism="none", privacy__noise_multiplier=None)
+    text = item(report_of(folder), 16).text
+    assert "no noise is drawn" in text
+    assert "secret" not in text
+    assert "grid" not in text
+
+
+def test_columns_that_are_not_listed_are_columns(plain, copied):
+    folder = copied(plain)
+    rules = json.loads((folder / "preprocessing.json").read_text())
+    rules["columns"] = [f"column-{at}" for at in range(64)]
+    (folder / "preprocessing.json").write_text(json.dumps(rules))
+    text = item(report_of(folder), 20).text
+    assert "64 columns" in text
+    assert "and 59 more columns" in text
+    assert "client" not in text
 
 
 class Rows:
@@ -217,7 +289,7 @@ def spent(before=1.25, left=0.75):
 
 
 def test_what_is_left_of_a_budget_is_said():
-    status, text, taken_from = _others(Rows([spent(), spent(left=0.56789)]))
+    status, text, taken_from = others(Rows([spent(), spent(left=0.56789)]))
     assert (status, taken_from) == ("filled", "ledger")
     assert "c0: μ ≤ 1.250 spent or reserved by other runs, 0.7500" in text
     assert "0.5678 left" in text  # rounded down
@@ -226,14 +298,14 @@ def test_what_is_left_of_a_budget_is_said():
 @pytest.mark.parametrize("missing", [None, spent(before=None, left=None), spent(left=None)])
 @pytest.mark.parametrize("words", ["", "there are none"])
 def test_ledgers_of_some_clients_leave_the_item_open(missing, words):
-    status, text, _ = _others(Rows([spent(), missing], words))
+    status, text, _ = others(Rows([spent(), missing], words))
     assert status == "open"
     assert "not known for 1 client" in text
     assert words in text
 
 
 def test_clients_that_are_not_listed_are_counted():
-    status, text, _ = _others(Rows([spent()] * 25))
+    status, text, _ = others(Rows([spent()] * 25))
     assert status == "filled"
     assert "5 clients not listed here" in text
 
@@ -252,21 +324,56 @@ def test_access_and_keys_must_be_said(plain, tmp_path):
 
 # ---------------------------------------------------------------------- rehearsals, and the registry
 
-DEPLOYMENT = {"carrier": "Flower", "participation": "coins", "answers": {}}
+
+def deployed(folder, **changes):
+    """The same run, as if it had been between machines."""
+
+    def with_deployment(data):
+        names = [client["name"] for client in data["clients"]]
+        how = {"carrier": "Flower 1.41.0", "participation": "clients"} | changes
+        data["deployment"] = deployment_of([{"round": 1}], names, **how)
+
+    return rewritten(folder, with_deployment)
 
 
 @pytest.mark.parametrize("rehearsal", [True, False])
 def test_a_rehearsal_is_not_between_machines(said, copied, rehearsal):
-    answers = {name: {"refused": 0, "lost": 0} for name in ("a", "<script>", "c")}
-    deployment = DEPLOYMENT | {"answers": answers, "rehearsal": rehearsal}
-    report = report_of(rewritten(copied(said), lambda data: data.update(deployment=deployment)))
+    report = report_of(deployed(copied(said), rehearsal=rehearsal))
     trusted = item(report, 10).text
     assert ("whoever ran it could read all records" in trusted) == rehearsal
     entry = entry_of(report)
-    where = entry["deployment"]["deployment_model"]["model_name_details"] + entry["deployment"]["basic"]["description"]
+    description = entry["deployment"]["basic"]["description"]
+    where = entry["deployment"]["deployment_model"]["model_name_details"] + description
     assert ("a rehearsal on one machine" in where) == rehearsal
     assert ("between machines" in where) == (not rehearsal)
+    assert description.count("rehears") == rehearsal
     assert tier_of(report) == (1 if rehearsal else 3)
+
+
+def test_participation_that_the_server_chose_is_said(said, copied):
+    report = report_of(deployed(copied(said), participation="server", share=0.5))
+    assert "the server decides who takes part" in item(report, 11).text
+    assert "50% of the clients asked in a round, by the server's choice, and every round charged" in item(report, 12).text
+
+
+def test_without_a_choice_everybody_is_asked(said, copied):
+    report = report_of(deployed(copied(said)))
+    assert "every client is asked in every round" in item(report, 11).text
+    assert "participation 100%" in item(report, 12).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "prifedsync deploy serve SERVER"),
+        ({"rehearsal": True}, "prifedsync deploy local PROJECT"),
+    ],
+)
+def test_a_run_between_machines_is_repeated_by_its_parties(said, copied, changes, command):
+    folder = rewritten(deployed(copied(said), **changes), lambda data: data.update(warnings=[]))
+    found = report_of(folder).reproducing
+    assert found.commands[0] == command
+    assert ("all owners" in found.exactly) == (not changes)
 
 
 def test_a_tier_needs_a_finite_epsilon(said, copied):

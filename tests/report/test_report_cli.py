@@ -1,12 +1,15 @@
 """`prifedsync report`, and the report that training leaves."""
 
+import dataclasses
 import json
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from prifedsync.cli import main
+from prifedsync.config import ReportConfig
 from prifedsync.report import saving
 
 
@@ -69,6 +72,51 @@ def test_what_is_no_folder_is_refused(tmp_path, capsys):
     assert "is not a run folder" in ran(capsys, "report", tmp_path, status=2).err
 
 
+def line(capsys, *words):
+    """The one line of a refusal."""
+    found = ran(capsys, "report", *words, status=2)
+    assert found.out == ""
+    assert found.err.startswith("prifedsync: ")
+    assert found.err.count("\n") == 1
+    return found.err
+
+
+def test_refusals_are_one_clear_line(plain, tmp_path, capsys):
+    assert "Missing argument 'RUN_DIR...'" in line(capsys)
+    for setting in ("rounds=5", "privacy.delta=0.1"):
+        said = line(capsys, plain, "--set", setting)
+        assert "only fields of [report] can be set: the run is over" in said
+    assert "report.nonsense" in line(capsys, plain, "--set", "report.nonsense=1")
+    said = line(capsys, plain, "--registry", tmp_path / "nowhere" / "entry.yaml", "--out", tmp_path / "to")
+    assert "entry.yaml cannot be written: No such file or directory" in said
+    assert not (tmp_path / "to").exists()
+    (tmp_path / "file").write_text("")
+    assert "file cannot be made: File exists" in line(capsys, plain, "--out", tmp_path / "file")
+
+
+def test_an_unfinished_run_has_a_report_and_no_comparison(plain, copied, capsys):
+    folder = copied(plain)
+    (folder / "record.json").unlink()
+    found = ran(capsys, "report", folder)
+    assert found.out.startswith("do not release: The run is not finished")
+    assert "is not finished" in line(capsys, plain, folder)
+
+
+def test_a_sector_that_the_registry_does_not_know_is_named_once(plain, tmp_path, capsys, no_plotly):
+    words = ("report", plain, "--set", "report.sector=Retail", "--out", tmp_path / "to")
+    found = ran(capsys, *words, "--registry", tmp_path / "entry.yaml")
+    assert found.err.splitlines()[0].startswith("prifedsync: the registry has no sector Retail")
+    assert "Sector: Retail." in (tmp_path / "entry.yaml").read_text(encoding="utf-8")
+    assert "sector" not in ran(capsys, *words).err
+
+
+def test_files_of_a_comparison_go_into_the_current_folder(plain, sampled, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran(capsys, "report", plain, sampled)
+    assert (tmp_path / saving.COMPARED).is_file()
+    assert "RUN_DIR, for several the current folder" in " ".join(ran(capsys, "report", "--help").out.split())
+
+
 def test_several_folders_are_compared(plain, sampled, tmp_path, capsys):
     found = ran(capsys, "report", plain, sampled, "--out", tmp_path / "to")
     assert "| run | μ ≤ | ε ≤ |" in found.out
@@ -96,3 +144,9 @@ def test_a_report_that_cannot_be_made_costs_a_line_and_no_result(tmp_path, capsy
     found = ran(capsys, "train", "--out", tmp_path / "run", "--set", "rounds=2", "--set", "compare=", "--quiet")
     assert "no report was written: no space left" in found.err
     assert (tmp_path / "run" / "record.json").is_file()
+
+
+def test_the_page_about_reports_names_every_field():
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    missing = [each.name for each in dataclasses.fields(ReportConfig) if f"`{each.name}`" not in page]
+    assert missing == []

@@ -29,6 +29,7 @@ UP = 1 + 1e-14  # outweighs the rounding of the few operations that make a cost 
 ORDERS = (*(1 + 2 ** (step / 16) for step in range(-96, 112)), 128.0)  # `Closed.renyi` takes no order above 128
 
 BudgetUnit = Literal["mu", "epsilon"]
+SIGN = {"mu": "μ", "epsilon": "ε"}  # of the unit of a budget
 
 
 class Cost(NamedTuple):

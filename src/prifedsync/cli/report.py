@@ -21,7 +21,10 @@ Policies = Annotated[list[Path] | None, typer.Option("--policy", help="The polic
 Receipts = Annotated[list[Path] | None, typer.Option("--receipt", help="What `ledger export` wrote.")]
 Audits = Annotated[list[Path] | None, typer.Option("--audit", help="What `audit … --json` printed.")]
 Registry = Annotated[Path | None, typer.Option(help="Write an entry for the registry of deployments: YAML.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for the files; default: the run folder.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Where to write; default: RUN_DIR, for several the current folder."),
+]
 
 
 def report(
@@ -40,6 +43,7 @@ def report(
         _compare(folders, [name for name, value in alone.items() if value], out or Path(), as_json)
         return
     from ..report.contents import report_of
+    from ..report.registry import sector_note
     from ..report.saving import save
 
     (folder,) = folders
@@ -54,8 +58,8 @@ def report(
     else:
         print(f"{found.verdict.decision}: {found.verdict.reason}")
         print(f"report: {to}")
-    if no_page:
-        print(f"prifedsync: {no_page}", file=sys.stderr)
+    _warn(sector_note(found) if registry else "")
+    _warn(no_page)
 
 
 def _compare(folders: list[Path], given: list[str], out: Path, as_json: bool) -> None:
@@ -75,8 +79,12 @@ def _compare(folders: list[Path], given: list[str], out: Path, as_json: bool) ->
     else:
         print(found.markdown)
         print("\n".join(["", *found.warnings, f"comparison: {out / COMPARED}"]))
-    if no_page:
-        print(f"prifedsync: {no_page}", file=sys.stderr)
+    _warn(no_page)
+
+
+def _warn(line: str) -> None:
+    if line:
+        print(f"prifedsync: {line}", file=sys.stderr)
 
 
 def _check_folder(folder: Path) -> None:

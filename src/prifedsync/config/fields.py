@@ -249,11 +249,13 @@ class ReportConfig:
     date: str = field("", "date of publication, as YYYY-MM-DD")
     receivers: str = field("", "who may receive the model, and under which conditions")
     population: str = field("", "whom the records are about, and from which years: the data domain in words")
+    record_is: str = field("", 'what one record is, in real-world words, such as "one hospital stay"')
     records_of_person: int = field(
         0, "largest number of records of one person at a client, as the owner states it; 0: not said", 0, 10**6
     )
     chosen_by: str = field("", "who chose epsilon or mu")
     reason: str = field("", "why this epsilon or mu")
+    rounds_chosen_by: str = field("", "who chose the number of rounds, and by what")
     tuning: Literal["not said", "none", "charged", "not charged"] = field(
         "not said", "whether settings were tried on these records, and whether that was charged to the budget"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from ..scores import LEVEL, Interval
+from ..scores import LEVEL
 from ..values import one_line
 from .contents import Report
 from .items import NOT_SAID
-from .utility import Scored
-from .wording import many, small
+from .utility import NAMES, Scored
+from .wording import many, mean_between, score, small
 
 MARKED = "\\`*_[]|#"  # what Markdown reads as more than text
 
@@ -53,7 +53,7 @@ def _purpose(report: Report) -> Iterable[str]:
     ):  # fmt: skip
         yield f"- {title}: {text(words[name] or NOT_SAID)}"
     yield f"- Date: {text(report.run.date)}"
-    yield f"- Model: {text(report.run.model)}, trained under rule {text(report.run.rule)}"
+    yield f"- Model: {text(report.run.model)}, trained with rule {text(report.run.rule)}"
 
 
 def _data(report: Report) -> Iterable[str]:
@@ -61,32 +61,35 @@ def _data(report: Report) -> Iterable[str]:
     yield f"- Source: {text(run.data)}" + (" (a public data set)" if run.public_data else "")
     yield f"- Whom the records are about: {text(report.words['population'] or NOT_SAID)}"
     yield f"- {many(run.clients, 'client')}; the unit is a {run.unit}"
-    if report.clients is not None:
-        sizes = [row.records for row in report.clients.rows if row.records is not None]
-        if sizes:
-            yield f"- {run.unit.capitalize()}s of a client: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all"
+    if report.clients is None:
+        return
+    sizes = [row.records for row in report.clients.rows if row.records is not None]
+    if sizes:
+        shared = f"; a {run.unit} of several clients counts at each of them" if run.overlapping > 1 else ""
+        yield f"- {run.unit.capitalize()}s of a client: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all{shared}"
 
 
 def _scores(report: Report) -> Iterable[str]:
-    if report.utility is None or all(each.mean is None for each in report.utility.scores):
+    if report.utility is None or not report.utility.scores:
         yield "Not measured."
         return
     heads = ["model", "metric", "mean over clients", "worst client", "protection"]
     yield from table(heads, [_row(each) for each in report.utility.scores])
     yield ""
     yield (
-        f"Ranges are {LEVEL:.0%} bootstrap intervals over test {report.run.unit}s. Scores are computed without noise: the "
-        "guarantee does not cover them."
+        f"Ranges are {LEVEL:.0%} bootstrap intervals over test {report.run.unit}s. Scores are computed without noise"
+        + (": the guarantee does not cover them." if report.guarantee else ".")
     )
     smallest = report.utility.smallest
-    if smallest is not None:
-        value = smallest.scores.get(report.utility.in_use)
-        yield f"The smallest client, {text(smallest.client)}, has {report.utility.metric} {score(value)}."
+    used = report.utility.in_use
+    if smallest is not None and used in smallest.scores:
+        value = f"{report.utility.metric} {score(smallest.scores[used])}"
+        yield f"The smallest client, {text(smallest.client)}, has {value} ({NAMES.get(used, used)})."
 
 
 def _row(scored: Scored) -> list[str]:
-    ends = f" ({between(scored.interval)})" if scored.interval else ""
-    return [scored.name, scored.metric, score(scored.mean) + ends, score(scored.worst), scored.protection]
+    mean = mean_between(scored.mean, scored.interval)
+    return [scored.name, scored.metric, mean, score(scored.worst), scored.protection]
 
 
 def _guarantee(report: Report) -> Iterable[str]:
@@ -113,8 +116,9 @@ def _limits(report: Report) -> Iterable[str]:
             yield f"- {text(ground.what)}"
     for warning in report.warnings:
         yield f"- {text(warning)}"
+    said = " ".join(ground.what for ground in report.verdict.grounds)
     for condition in report.conditions:
-        if condition.state == "broken":
+        if condition.state == "broken" and condition.here not in said:
             yield f"- Not so here: {text(condition.what)} {text(condition.here)}"
     left = [item.title for item in report.items if item.status == "open"]
     yield f"- Open in the report: {text('; '.join(left) or 'nothing')}."
@@ -132,13 +136,3 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
     yield f"|{'---|' * len(heads)}"
     for row in rows:
         yield f"| {' | '.join(text(cell) for cell in row)} |"
-
-
-def score(value: float | None) -> str:
-    """A score with three digits."""
-    return "–" if value is None else f"{value:.3f}"
-
-
-def between(interval: Interval) -> str:
-    """The ends of an interval."""
-    return f"{interval.low:.3f}–{interval.high:.3f}"

@@ -11,12 +11,18 @@ from typing import Any
 from .. import __version__
 from ..scores import Interval
 from ..values import BadValue
-from .card import between, score, table
+from .card import table
 from .contents import VERSION, Report
 from .guarantee import Stated
-from .wording import small
+from .reproducing import Reproducing, digest
+from .utility import COVERED, NAMES
+from .wording import mean_between, score, small
 
-HEADS = ("run", "μ ≤", "ε ≤", "δ", "metric", "mean over clients", "worst client", "verdict")
+HEADS = ("run", "μ ≤", "ε ≤", "δ", "metric", "model", "mean over clients", "worst client", "verdict")
+COLUMNS = "lrrrllrrl"  # of the same in LaTeX
+DIFFERENT = "These runs are on different data: their sources, paths or columns differ, as those of a copy elsewhere do."
+ADD_UP = "Runs on the same records add up: together they leak more than any one of them."
+UNKNOWN = "Whether some of these runs are on the same records cannot be told from their files."
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -28,7 +34,12 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Compared:
-    """One run: what it cost and how good the model in use is. μ and ε are None where there is no guarantee."""
+    """One run: what it cost and how good the model in use is. μ and ε are None where there is no guarantee.
+
+    data     a digest of where the records came from and of the columns that were used
+    records  a digest of where they came from; "" where the files do not say it
+    model    the model in use, which the scores are of
+    """
 
     folder: str
     title: str
@@ -39,6 +50,7 @@ class Compared:
     neighbours: str
     simulation: bool
     data: str
+    records: str
     metric: str
     model: str
     mean: float | None
@@ -84,7 +96,9 @@ def _size(row: Compared) -> float:
 def _row(report: Report) -> Compared:
     utility = report.utility
     guarantee = report.guarantee
+    made = report.reproducing
     assert utility is not None
+    assert made is not None
     first = {each.model: each for each in utility.scores if each.metric == utility.metric}
     used = first.get(utility.in_use)
     return Compared(
@@ -96,15 +110,22 @@ def _row(report: Report) -> Compared:
         unit=report.run.unit,
         neighbours=guarantee.neighbours if guarantee else "",
         simulation=report.run.simulation,
-        data=report.run.data,
+        data=_data(made),
+        records=made.records,
         metric=utility.metric,
         model=utility.in_use,
         mean=used.mean if used else None,
         interval=used.interval if used else None,
         worst=used.worst if used else None,
-        baselines={name: each.mean for name, each in first.items() if name not in ("personal", "released")},
+        baselines={name: each.mean for name, each in first.items() if name not in COVERED},
         decision=report.verdict.decision,
     )
+
+
+def _data(made: Reproducing) -> str:
+    """The path is not printed: a digest tells tables apart."""
+    data = made.config["data"]
+    return digest([data["source"], made.records or data.get("path", ""), sorted(data.get("columns", ()))])
 
 
 def _warnings(rows: Sequence[Compared]) -> Iterable[str]:
@@ -119,29 +140,38 @@ def _warnings(rows: Sequence[Compared]) -> Iterable[str]:
     if len({row.metric for row in rows}) > 1:
         yield "These runs have different metrics."
     if len({row.data for row in rows}) > 1:
-        yield "These runs are on different data."
+        yield DIFFERENT
     if any(row.simulation for row in rows):
         yield "Some runs are simulations: their numbers are of the algorithm, not of their files."
-    if len(rows) > 1 and len({row.data for row in rows}) == 1 and any(not row.simulation for row in rows):
-        yield "Runs on the same records add up: together they leak more than any one of them."
+    yield from _adding_up(rows)
+
+
+def _adding_up(rows: Sequence[Compared]) -> Iterable[str]:
+    """Of simulations nothing adds up: their draws are known."""
+    real = [row for row in rows if not row.simulation]
+    known = [row.records for row in real if row.records]
+    if len(known) > len(set(known)):
+        yield ADD_UP
+    elif len(real) > 1 and len(known) < len(real):
+        yield f"{UNKNOWN} {ADD_UP}"
 
 
 def _cells(row: Compared) -> list[str]:
-    ends = f" ({between(row.interval)})" if row.interval else ""
     return [
-        row.folder,
+        row.folder + (" (simulation)" if row.simulation else ""),
         row.mu.text if row.mu else "–",
         row.epsilon.text if row.epsilon else "–",
         "–" if row.delta is None else small(row.delta),
         row.metric,
-        score(row.mean) + ends,
+        NAMES.get(row.model, row.model),
+        mean_between(row.mean, row.interval),
         score(row.worst),
         row.decision,
     ]
 
 
 def _latex(rows: Sequence[Compared]) -> str:
-    lines = [r"\begin{tabular}{lrrrlrrl}", r"\hline", _line(HEADS), r"\hline"]
+    lines = [rf"\begin{{tabular}}{{{COLUMNS}}}", r"\hline", _line(HEADS), r"\hline"]
     lines += [_line(_cells(row)) for row in rows]
     return "\n".join([*lines, r"\hline", r"\end{tabular}"])
 

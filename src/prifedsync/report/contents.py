@@ -251,7 +251,7 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
         )
     if rehearsed(record):
         yield "This was a rehearsal on one machine. No owner has charged it."
-    if record.deployment:
+    elif record.deployment:
         yield carried(record.deployment)
 
 

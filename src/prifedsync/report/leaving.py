@@ -12,6 +12,8 @@ from .wording import many
 
 Cover = Literal["the guarantee", "the guarantee of the algorithm only", "nothing", "public"]
 FLOAT = 4  # bytes of a number of a model
+ON_ONE_MACHINE = "a rehearsal on one machine: whoever ran it could read all records"
+EACH = "one for each round or attempt that a client took part in"
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,12 @@ class Leaving:
 def leaving_of(sources: Sources, record: RunRecord) -> Leaving:
     """Of a finished run."""
     uploads = sum(uploads_of(record, client) for client in record.clients)
-    masked = bool(record.config["privacy"].get("masks"))
     return Leaving(
         releases=tuple(_releases(sources, record, uploads)),
         stays=tuple(_stays(sources, record)),
         values=record.parameters,
         uploads=uploads,
-        bytes=None if masked else uploads * record.parameters * FLOAT,
+        bytes=None if record.masked else uploads * record.parameters * FLOAT,
         where=_where(record),
     )
 
@@ -89,7 +90,7 @@ def kept_models(record: RunRecord) -> bool:
 
 def rehearsed(record: RunRecord) -> bool:
     """Whether all parties were on one machine, to try the run out."""
-    return bool((record.deployment or {}).get("rehearsal"))
+    return record.rehearsed
 
 
 def carried(deployment: Mapping[str, Any]) -> str:
@@ -105,22 +106,26 @@ def covered(sources: Sources, record: RunRecord) -> Cover:
     return "the guarantee of the algorithm only" if sources.seeded else "the guarantee"
 
 
+def unprotected(leaving: Leaving) -> str:
+    """Everything that left and that no guarantee covers."""
+    return "; ".join(each.what for each in leaving.releases if each.covered_by != "the guarantee")
+
+
 def _where(record: RunRecord) -> str:
     if record.deployment is None:
         return "All clients were in one process. Whoever ran it had all records; nothing was sent over a network."
-    if rehearsed(record):
+    if record.rehearsed:
         return f"{carried(record.deployment)} Whoever ran it had all records that it used."
     return carried(record.deployment)
 
 
 def _releases(sources: Sources, record: RunRecord, uploads: int) -> Iterable[Release]:
     protected = covered(sources, record)
-    masked = bool(record.config["privacy"].get("masks"))
     if uploads:
-        seen = "the server, as sums over clients" if masked else "the server, each by itself"
+        seen = "the server, as sums over clients" if record.masked else "the server, each by itself"
         amount = f"{many(uploads, 'upload')} of {many(record.parameters, 'number')}"
-        note = "masked in pairs: the server learns only the sum" if masked else ""
-        yield Release("updates of clients, one in each slot that a client took", amount, seen, protected, note)
+        note = "masked in pairs: the server learns only the sum" if record.masked else ""
+        yield Release(_updates(record), amount, seen, protected, note)
         yield Release(
             "global models, one after each round", f"{many(sources.rounds_done, 'model')}", "every client", protected, ""
         )
@@ -129,6 +134,14 @@ def _releases(sources: Sources, record: RunRecord, uploads: int) -> Iterable[Rel
     yield from _personal(sources, record)
     yield from _scores(sources, record)
     yield from _public(record)
+
+
+def _updates(record: RunRecord) -> str:
+    if record.guarantee is None:
+        return f"updates of clients without noise, {EACH}"
+    if record.config["privacy"]["mechanism"].startswith("output-"):
+        return f"updates of clients with noise added once, {EACH}"
+    return f"updates of clients from noisy steps, {EACH}"
 
 
 def _personal(sources: Sources, record: RunRecord) -> Iterable[Release]:
@@ -163,19 +176,27 @@ def _public(record: RunRecord) -> Iterable[Release]:
     yield Release("the roster: names, plans and configuration", names, "everybody", "public", "chosen before training")
     sizes = [client for client in record.clients if client.records is not None]
     if sizes:
-        said = record.guarantee or {}
-        how = "true numbers" if said.get("neighbours") == "replace" else "nominal numbers"
+        nominal = record.config["privacy"].get("neighbours") == "add-remove"
+        how = "nominal numbers" if nominal else "true numbers"
         yield Release(f"numbers of training {record.unit}s", many(len(sizes), "number"), "everybody", "public", how)
     yield Release(
         "which client took part in which round", "one bit for each client and round", "the server", "public",
         "decided by a coin that does not depend on records" if record.config["participation"] < 1 else "",
     )  # fmt: skip
     if record.deployment:
-        counts = record.deployment["answers"].values()
-        refused = sum(each["refused"] for each in counts)
-        lost = sum(each["lost"] for each in counts)
-        amount = f"{many(refused, 'refusal')}, {many(lost, 'lost answer')}"
-        yield Release("refusals and lost answers, with reasons", amount, "the server", "public", "from a fixed list")
+        yield _answers(record.deployment)
+
+
+def _answers(deployment: Mapping[str, Any]) -> Release:
+    counts = deployment["answers"].values()
+    refused = sum(each["refused"] for each in counts)
+    lost = sum(each["lost"] for each in counts)
+    amount = f"{many(refused, 'refusal')}, {many(lost, 'lost answer')}"
+    note = (
+        "refusals are from a fixed list; why an answer was lost is what the server has observed, and may quote the text of "
+        "an error"
+    )
+    return Release("refusals and lost answers, with reasons", amount, "the server", "public", note)
 
 
 def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
@@ -183,5 +204,5 @@ def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
     yield "the draws of noise and batches" + (", which the public seed gives away" if sources.seeded else "")
     if kept_models(record):
         yield "what clients keep: personal models trained without noise"
-    if record.config["privacy"].get("masks"):
+    if record.masked:
         yield "each client's own upload before it is masked"

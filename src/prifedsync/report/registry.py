@@ -16,7 +16,7 @@ from ..accounting.statement import loss_up
 from ..values import one_line
 from .contents import Report
 from .guarantee import Guarantee
-from .items import REHEARSED
+from .leaving import ON_ONE_MACHINE, unprotected
 from .wording import many, small
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
@@ -88,12 +88,18 @@ def _basic(report: Report) -> dict[str, Any]:
 
 def _description(report: Report) -> str:
     run = report.run
-    said = f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records. "
-    notices = list(run.notices)
-    if report.run.rehearsal:
-        notices = [notice for notice in notices if BETWEEN not in notice]
-        notices.append(f"The run was {REHEARSED}.")
-    return (said + " ".join(notices)).strip()
+    sector = report.words["sector"]
+    said = [f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records."]
+    said += [f"Sector: {sector}."] if sector and sector not in SECTORS else []
+    return " ".join([*said, *run.notices])
+
+
+def sector_note(report: Report) -> str:
+    """What to say where the registry does not know the sector; "" where it does, or where none is said."""
+    sector = report.words["sector"]
+    if not sector or sector in SECTORS:
+        return ""
+    return f"the registry has no sector {sector}, so it stands in the description; it knows {', '.join(SECTORS)}"
 
 
 def _date(said: str) -> str:
@@ -105,16 +111,16 @@ def _date(said: str) -> str:
 
 
 def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
-    items = {item.number: item.text for item in report.items}
+    items = {item.number: item.text for item in report.items}  # by their numbers in the officer's list
     return {
         "dp_variant": {
             "variant_name": "Approximate DP",
             "data_domain": report.words["population"] or NOT_SAID,
-            "unprotected_quantities": items[8],
+            "unprotected_quantities": unprotected(report.leaving) if report.leaving else NOT_SAID,
         },
         "privacy_loss": {
             "privacy_unit": f"a {guarantee.unit} of a client",
-            "privacy_unit_details": f"{items[6]}. {items[5]}",
+            "privacy_unit_details": _joined(items[6], items[5]),
             "privacy_parameters": _parameters(guarantee),
             "privacy_parameters_details": _details(report, guarantee),
         },
@@ -131,10 +137,15 @@ def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
         "accounting": {"post_processing": items[14], "composition": items[13]},
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": items[15],
-            "mechanisms": f"{items[12]}. {items[16]}. {items[19]}",
-            "justification": f"{items[22]}. {items[17]}",
+            "mechanisms": _joined(items[12], items[16], items[19]),
+            "justification": _joined(items[22], items[17]),
         },
     }
+
+
+def _joined(*texts: str) -> str:
+    """Several items as sentences."""
+    return ". ".join(f"{text[:1].upper()}{text[1:]}" for text in texts)
 
 
 def _parameters(guarantee: Guarantee) -> dict[str, Any]:
@@ -154,7 +165,7 @@ def _details(report: Report, guarantee: Guarantee) -> str:
 def _conditions(report: Report) -> str:
     where = BETWEEN if report.run.between_machines else "with all clients in one process"
     if report.run.rehearsal:
-        where = REHEARSED
+        where = ON_ONE_MACHINE
     return f"The run was {where}. Noise is added at each client before anything leaves it."
 
 

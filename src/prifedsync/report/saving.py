@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_file
+from ..values import BadValue
 from .card import card_of
 from .comparing import Comparison
 from .contents import Report
@@ -21,20 +22,40 @@ NO_PAGE = "no page was written: {} is not installed"
 
 
 def save(report: Report, folder: Path, registry: Path | None = None) -> str:
-    """Write all files of a report. Returns why there is no page, or ""."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write all files of a report. Returns why there is no page, or "".
+
+    The entry for the registry comes first: where it cannot be written, nothing else is.
+    """
+    if registry is not None:
+        _write_entry(registry, as_yaml(entry_of(report)).encode())
+    _make(folder)
     write_file(folder / JSON, report.text().encode())
     write_file(folder / CARD, card_of(report).encode())
-    if registry is not None:
-        write_file(registry, as_yaml(entry_of(report)).encode())
     return _page("write_page", report, folder / PAGE)
 
 
 def save_comparison(comparison: Comparison, folder: Path) -> str:
     """Write the files of a comparison. Returns why there is no page, or ""."""
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     write_file(folder / COMPARED, comparison.text().encode())
     return _page("write_comparison", comparison, folder / COMPARED_PAGE)
+
+
+def _write_entry(path: Path, content: bytes) -> None:
+    try:
+        write_file(path, content)
+    except OSError as error:
+        rule = f"cannot be written: {error.strerror}"
+        raise BadValue("registry", path, rule, "name a file in a folder that you may write into") from None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadValue(
+            "out", folder, f"cannot be made: {error.strerror}", "name a folder that you may write into"
+        ) from None
 
 
 def _page(function: str, shown: Any, path: Path) -> str:

@@ -191,7 +191,7 @@ def _words(config: Mapping[str, Any], given: Sequence[str]) -> ReportConfig:
     foreign = sorted(name for layer in layers for name in layer if name != "report")
     if foreign:
         rule = "is not one of the owner's words"
-        raise BadValue("set", foreign[0], rule, "only fields of [report] may be set here: the run has been")
+        raise BadValue("set", foreign[0], rule, "only fields of [report] can be set: the run is over")
     words = merged({"report": dict(config.get("report", {}))}, *layers)["report"]
     return ReportConfig(**values(ReportConfig, words, "report", Config))
 

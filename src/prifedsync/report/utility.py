@@ -10,7 +10,7 @@ from ..files import LOG
 from ..record import RunRecord
 from ..scores import Interval, Score
 from ..values import BadValue
-from .leaving import kept_models, uploads_of
+from .leaving import has_scores, kept_models, uploads_of
 from .sources import REMEDY, Line, Sources
 
 MOST_POINTS = 400  # rounds of which a page draws the scores
@@ -45,11 +45,11 @@ class Scored:
 
 @dataclass(frozen=True)
 class Smallest:
-    """What the client with the fewest records has."""
+    """What the client with the fewest records has. `scores`: of the models that have one."""
 
     client: str
     records: int | None
-    scores: Mapping[str, float | None]
+    scores: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def utility_of(sources: Sources, record: RunRecord) -> Utility:
         metric=metric,
         lower_is_better=metric in record.lower_is_better,
         in_use=record.in_use,
-        scores=tuple(_scored(record)),
+        scores=tuple(_scored(record)) if has_scores(record) else (),
         smallest=_smallest(record),
         joining={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
         joining_sentences=tuple(row.sentence for row in shown),
@@ -161,7 +161,8 @@ def _smallest(record: RunRecord) -> Smallest | None:
     if not known:
         return None
     least = min(known, key=lambda client: client.records or 0)
-    scores = {model: by[record.metric].value for model, by in least.scores.items() if record.metric in by}
+    own = {model: by[record.metric].value for model, by in least.scores.items() if record.metric in by}
+    scores = {model: value for model, value in own.items() if value is not None}
     return Smallest(least.name, least.records, scores)
 
 
@@ -183,7 +184,7 @@ def _clipping(record: RunRecord) -> Iterable[Clipping]:
 
 
 def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:
-    """Of the log; None where no round was evaluated. Of very many rounds, some."""
+    """Of the log; None where no round has a score. Of very many rounds, some."""
     try:
         return _rounds(sources, record)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -191,11 +192,11 @@ def rounds_of(sources: Sources, record: RunRecord | None) -> Rounds | None:
 
 
 def _rounds(sources: Sources, record: RunRecord | None) -> Rounds | None:
-    scored = [line for line in sources.lines if line.get("personal") or line.get("released")]
+    scored = [line for line in sources.lines if any(_mean(line, model) is not None for model in COVERED)]
     if not scored:
         return None
     lines = _thinned(scored)
-    models = [model for model in ("personal", "released") if any(model in line for line in lines)]
+    models = [model for model in COVERED if any(_mean(line, model) is not None for line in lines)]
     first = record.by_metric[record.metric] if record else {}
     return Rounds(
         metric=record.metric if record else str(sources.config["metrics"][0]),
@@ -205,6 +206,10 @@ def _rounds(sources: Sources, record: RunRecord | None) -> Rounds | None:
         participants=tuple(int(line["participants"]) for line in lines),
         baselines={model: both.own.mean for model, both in first.items() if model not in COVERED},
     )
+
+
+def _mean(line: Line, model: str) -> Any:
+    return (line.get(model) or {}).get("mean")
 
 
 def _thinned(lines: list[Line]) -> list[Line]:

@@ -7,6 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 from math import inf
 
 from ..accounting.statement import loss_up, up
+from ..scores import Interval
+from ..values import counted as many
 
 MOST_NAMED = 5
 DIGITS = 6  # of a δ
@@ -41,15 +43,28 @@ def small(value: float) -> str:
     return f"{float(rounded):.{DIGITS}g}".replace("e-0", "e-")
 
 
-def named(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
+def named(names: Sequence[str], thing: str = "client") -> str:
+    """Some names, and how many more things there are."""
     more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {many(more, 'more client')}" if more > 0 else "")
+    return ", ".join(names[:MOST_NAMED]) + (f" and {many(more, f'more {thing}')}" if more > 0 else "")
 
 
-def many(count: int, thing: str) -> str:
-    """A number with its noun: "1 client", "1,000 clients"."""
-    return f"{count:,} {thing}{'s' * (count != 1)}"
+def score(value: float | None) -> str:
+    """A score with three digits."""
+    return "–" if value is None else f"{value:.3f}"
 
 
-__all__ = ["loss_up", "many", "named", "one_in", "percent", "share_up", "small", "up"]
+def between(interval: Interval) -> str:
+    """The ends of an interval of a score."""
+    return f"{score(interval.low)}–{score(interval.high)}"
+
+
+def mean_between(mean: float | None, interval: Interval | None) -> str:
+    """A score, and its interval where there is one."""
+    return score(mean) + (f" ({between(interval)})" if interval else "")
+
+
+__all__ = [
+    "between", "loss_up", "many", "mean_between", "named", "one_in", "percent", "score", "share_up", "small",
+    "up",
+]  # fmt: skip

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.text import Text
 
+from ..accounting.budget import SIGN
 from ..accounting.statement import loss_up
 from ..values import counted
 from .lines import say, screen, show, table_of, warn
 
 ALONE = "One run has the whole budget, by its own exact guarantee. No other run is accepted beside it or after it."
-SIGN = {"mu": "μ", "epsilon": "ε"}
 WIDTH = 50  # characters of the bar
 NO_ANCHOR = "the policy names no anchor: a ledger that was rolled back cannot be told from this one; set files.anchor"
 HASH = 16  # hexadecimal digits of a hash that are shown
