@@ -23,7 +23,7 @@ from prifedsync.deploy.serving import serve
 from prifedsync.deploy.settings import server_settings
 from prifedsync.engines.flower.calls import Address
 from prifedsync.engines.flower.link import UNREGISTERED
-from prifedsync.engines.flower.link import _der as node_key
+from prifedsync.engines.flower.link import _pem as node_key
 from prifedsync.engines.flower.site import FOREIGN
 from prifedsync.events import RoundDone
 from prifedsync.local.answers import Sent

@@ -106,7 +106,9 @@ def is_killed(back=0.1, after=True):
         name = site.direct.name
         node = link.nodes.pop(name)
         site.direct._restart()
-        threading.Timer(back, link.nodes.__setitem__, (name, node)).start()
+        comes = threading.Timer(back, link.nodes.__setitem__, (name, node))
+        comes.daemon = True  # one that is gone for an hour must not hold up the end of the tests
+        comes.start()
 
     return fault
 

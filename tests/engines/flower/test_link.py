@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
+from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from prifedsync.engines.flower import calls, letters
@@ -212,14 +214,19 @@ def test_a_stopped_link_waits_for_no_superlink():
 
 
 class Control:
-    """Flower's interface for runs and nodes, which knows no node and does not take one key."""
+    """Flower's interface for runs and nodes, which knows these nodes and does not take one key."""
 
-    def __init__(self, refused):
+    def __init__(self, refused="", nodes=()):
         self.refused = refused
+        self.nodes = list(nodes)
         self.registered = []
+        self.unregistered = []
 
     def ListNodes(self, request):
-        return type("Nodes", (), {"nodes_info": []})()
+        return ListNodesResponse(nodes_info=self.nodes)
+
+    def UnregisterNode(self, request):
+        self.unregistered.append(request.node_id)
 
     def RegisterNode(self, request):
         if request.name == self.refused:
@@ -326,3 +333,167 @@ def test_an_error_of_the_superlink_is_not_taken_for_a_refused_key():
     control.RegisterNode = fails
     with pytest.raises(httpx.HTTPStatusError):
         Link(Place(control), b"secret", lambda: {"a": public_line()}).enlist()
+
+
+# ---------------------------------------------------------------------- keys that a stranger registered
+
+
+def pem(line):
+    """A key as the SuperLink has it from us."""
+    key = serialization.load_ssh_public_key(line)
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def node(number, key, name=""):
+    return NodeInfo(node_id=number, public_key=key, status="registered", name=name)
+
+
+STRANGER = pem(public_line())
+ODD = {
+    "an empty line before": b"\n" + STRANGER,
+    "a text before": b"hello\n" + STRANGER,
+    "a text after": STRANGER + b"hello\n",
+    "no key": b"\xff",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("key", ODD.values(), ids=ODD)
+def test_a_key_of_a_stranger_in_an_odd_writing_is_unregistered(key):
+    """Flower stores whatever of it can be read as a key, as it came."""
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, key), node(6, pem(roster["a"]))])
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.unregistered == [5]
+    assert control.registered == []
+
+
+def test_a_client_s_key_in_another_writing_is_not_the_client():
+    """A SuperNode proves the key as it is written, so the client could not come with that one."""
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, b"\n" + pem(roster["a"]))])
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.unregistered == [5]
+    assert control.registered == ["a"]
+
+
+def test_who_cannot_be_unregistered_keeps_nobody_away(caplog):
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, ODD["a text before"], "x\n" * 1000), node(6, STRANGER)])
+
+    def fails(request):
+        if request.node_id == 5:
+            answer = httpx.Response(404, request=httpx.Request("POST", "http://link"))
+            raise httpx.HTTPStatusError("404", request=answer.request, response=answer)
+        control.unregistered.append(request.node_id)
+
+    control.UnregisterNode = fails
+    link = Link(Place(control), b"secret", lambda: roster)
+    link.enlist()
+    assert control.unregistered == [6]
+    assert control.registered == ["a"]
+    assert set(link._enlisted) == {"a"}
+    assert all("\n" not in record.getMessage() and len(record.getMessage()) < 1000 for record in caplog.records)
+
+
+def test_a_node_with_an_odd_key_is_nobody_and_hides_nobody(link):
+    roster = {"a": public_line()}
+    link._roster = lambda: roster
+    link._enlisted = {"a": pem(roster["a"])}
+    nodes = [node(5, ODD["a text before"]), node(6, b"\n" + pem(roster["a"])), node(7, pem(roster["a"]))]
+    link._grid.get_nodes = lambda: nodes
+    assert link.online() == {"a": 7}
+
+
+def test_two_who_enlist_at_once_do_not_undo_each_other():
+    """The roster changes between them: whoever has the old one must not unregister the new key, which is then lost."""
+    old = {"a": public_line()}
+    new = {"b": public_line()}
+    rosters = [old, new]
+    control = Control()
+    first = threading.Event()
+    go = threading.Event()
+
+    def list_nodes(request):
+        if not first.is_set():
+            first.set()
+            go.wait(1.0)
+        return ListNodesResponse(nodes_info=control.nodes)
+
+    def register(request):
+        control.nodes.append(node(len(control.nodes) + 1, request.public_key, request.name))
+
+    control.ListNodes = list_nodes
+    control.RegisterNode = register
+    control.UnregisterNode = lambda request: control.unregistered.append(control.nodes[request.node_id - 1].name)
+    link = Link(Place(control), b"secret", lambda: rosters.pop(0))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(link.enlist)
+        first.wait(5.0)
+        other = pool.submit(link.enlist)
+        time.sleep(0.2)
+        go.set()
+        one.result()
+        other.result()
+    assert control.unregistered == ["a"]
+    assert set(link._enlisted) == {"b"}
+
+
+# ---------------------------------------------------------------------- a run that cannot be submitted again at once
+
+
+@pytest.fixture
+def submitting(monkeypatch):
+    """A link whose run has begun; `then` are what happens when it is submitted, in turn."""
+
+    def made(then, submitted=1):
+        link = Link(Place(Control()), b"secret", dict)
+        link.submitted = submitted
+
+        def submit():
+            error = then.pop(0) if then else None
+            if error is not None:
+                raise error
+
+        link._submit = submit
+        return link
+
+    return made
+
+
+WRONG = [ValueError("Invalid line format"), OSError("too many open files"), RuntimeError("the client has been closed")]
+
+
+def test_a_run_that_has_begun_is_submitted_again_whatever_is_wrong(submitting, caplog):
+    link = submitting([*WRONG, WRONG[-1], httpx.ConnectError("away")])
+    assert link.renew(1)
+    assert link.submitted == 2
+    said = [record.getMessage() for record in caplog.records if "submitted again" in record.getMessage()]
+    assert len(said) == len(WRONG)  # the same thing is said once
+
+
+@pytest.mark.parametrize("error", WRONG, ids=lambda error: type(error).__name__)
+def test_a_run_that_never_began_says_at_once_what_is_wrong(submitting, error):
+    with pytest.raises(type(error)):
+        submitting([error], submitted=0).renew(0)
+
+
+def test_a_link_that_is_stopped_is_not_submitted_again_whatever_is_wrong(submitting):
+    link = submitting([ValueError("Invalid line format")] * 10_000)
+    threading.Timer(0.3, link.stop).start()
+    with pytest.raises(Closed):
+        link.renew(1)
+
+
+def test_a_task_that_cannot_be_begun_is_closed(monkeypatch, runtime):
+    task = task_of(runtime, kind="flwr-serverapp")
+
+    def fails(request):
+        raise httpx.ReadError("the SuperLink is gone")
+
+    runtime.PullTaskInput = fails
+    monkeypatch.setattr(Nothing, "take", lambda self: task)
+    monkeypatch.setattr(links, "Tasks", Nothing)
+    with pytest.raises(httpx.ReadError):
+        Link(Place(Control()), b"secret", dict)._take(task.run)
+    assert runtime.calls == ["close"]
