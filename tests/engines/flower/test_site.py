@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from prifedsync.asking.frames import MAGIC, PREFIX
 from prifedsync.asking.transfer import Deadline, receive_raw
 from prifedsync.engines.flower import calls, letters, site
-from prifedsync.engines.flower.site import FOREIGN, UNREACHABLE, Door, answer, carry
+from prifedsync.engines.flower.site import FOREIGN, TOO_LONG, UNREACHABLE, Door, answer, carry
 
 from .faking import frame_of, identity
 from .runtime import BUNDLE, FakeRuntime, task_of
@@ -143,6 +143,32 @@ def test_an_owner_may_decline_before_it_has_read_everything(folder):
         runtime = answered(asks(letters.content_of(frame_of(b"large", bytes(8 * 2**20)))), Door(path, 20.0))
         thread.join()
     assert letters.frame_of(runtime.reply) == ANSWER
+
+
+def test_a_question_that_is_longer_than_any_is_refused_before_it_fills_the_memory(owner):
+    large = frame_of(b"large", os.urandom(30 * 2**20))
+    runtime = FakeRuntime(asks(letters.content_of(large)))
+    real = runtime.PullObject
+    sizes = []
+
+    def pull(request):
+        found = real(request)
+        sizes.append(len(found.object_content))
+        return found
+
+    runtime.PullObject = pull
+    answer(task_of(runtime), Door(owner.path, 20.0, most=2**20))
+    assert owner.heard == []
+    assert sum(sizes) < 25 * 2**20
+    assert_nothing_but_the_constant(runtime, TOO_LONG, owner.path.parent)
+
+
+def test_a_question_of_the_largest_size_is_carried(owner):
+    whole = frame_of(b"a question", bytes(2**20 - len(frame_of(b"a question"))))
+    assert len(whole) == 2**20
+    runtime = FakeRuntime(asks(letters.content_of(whole)))
+    answer(task_of(runtime), Door(owner.path, 20.0, most=2**20))
+    assert owner.heard == [whole]
 
 
 # ---------------------------------------------------------------------- owners that do not answer

@@ -36,6 +36,7 @@ from .grid import Grid
 
 UNREGISTERED = "unregistered"
 MOST_SAID = 200  # characters of what the SuperLink says
+MOST_ANSWER = 2**34  # bytes of an answer, where nobody knows better
 SECONDS_TO_BEGIN = 60.0
 SECONDS_TO_TAKE = 30.0  # our own task, after the run was submitted
 PAUSE = 0.2  # seconds between two looks for our task
@@ -80,15 +81,18 @@ class Link:
     """One run at one SuperLink. Where that was restarted, the run is submitted again: clients answer what they stored."""
 
     def __init__(
-        self, address: Address, secret: bytes, roster: Callable[[], Mapping[str, bytes]], keys: bool = True
-    ) -> None:
+        self, address: Address, secret: bytes, roster: Callable[[], Mapping[str, bytes]], keys: bool = True,
+        most: int = MOST_ANSWER,
+    ) -> None:  # fmt: skip
         """roster  the clients' names, and the public keys of their SuperNodes as OpenSSH writes them
         keys    False: there is no TLS, and SuperNodes have no keys
+        most    bytes that an answer may have; a longer one is none
         """
         self._address = address
         self._secret = secret
         self._roster = roster
         self.keys = keys
+        self._most = most
         self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
         self._task: Task | None = None
         self._grid: Grid | None = None
@@ -206,7 +210,7 @@ class Link:
         TaskIdentity.task_id = task.id
         TaskIdentity.node_id = given.context.node_id
         self._task = task
-        self._grid = Grid(task)
+        self._grid = Grid(task, self._most)
         self._grid.set_run(run_from_proto(given.run))
 
     def beat(self) -> bool:
