@@ -484,6 +484,17 @@ def test_a_run_that_never_began_says_at_once_what_is_wrong(submitting, error):
         submitting([error], submitted=0).renew(0)
 
 
+def test_a_run_that_is_over_is_over_whatever_the_superlink_says(runtime):
+    def fails(request):
+        raise ValueError("Invalid protobuf response payload")
+
+    runtime.PushTaskOutput = fails
+    link = Link(None, b"secret", dict)
+    link._task = task_of(runtime)
+    link.close(True)
+    assert runtime.calls == ["close"]
+
+
 def test_a_link_that_is_stopped_is_not_submitted_again_whatever_is_wrong(submitting):
     link = submitting([ValueError("Invalid line format")] * 10_000)
     threading.Timer(0.3, link.stop).start()

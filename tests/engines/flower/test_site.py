@@ -417,6 +417,14 @@ def _fail(error):
     raise error
 
 
+def test_a_task_that_cannot_be_closed_does_not_end_the_others(owner, monkeypatch):
+    bad = FakeRuntime(question())
+    bad.close = lambda: _fail(RuntimeError("the pool is in use"))
+    good = FakeRuntime(question())
+    carried([task_of(bad), task_of(good)], monkeypatch, Door(owner.path, 20.0))
+    assert letters.frame_of(good.reply) == ANSWER
+
+
 def test_a_supernode_that_is_away_or_talks_nonsense_is_waited_for(owner, monkeypatch):
     errors = [httpx.ConnectError("away"), ValueError("Invalid protobuf response payload"), httpx.ReadTimeout("slow")]
     runtime = FakeRuntime(question())

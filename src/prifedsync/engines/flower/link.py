@@ -268,7 +268,7 @@ class Link:
         self.stop()
         task = self._task
         if task is not None:
-            with suppress(Failed):  # it may be gone, and has nothing that is needed
+            with suppress(Exception):  # the SuperLink may be gone, and has nothing that is needed
                 task.end(done)
         self._drop()
 

@@ -148,7 +148,8 @@ def carry(address: Address, secret: bytes, door: Door, over: threading.Event) ->
                 with suppress(Exception):  # a task that nobody ends would block its node
                     task.end(False, UNREACHABLE)
             finally:
-                task.close()
+                with suppress(Exception):  # the thread must live on
+                    task.close()
 
 
 def _taken(tasks: Tasks, over: threading.Event) -> Task | None:
