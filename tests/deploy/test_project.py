@@ -3,19 +3,23 @@
 import json
 import stat
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from prifedsync import train
 from prifedsync.asking.questions import Accepted, Declined, Enrol
 from prifedsync.asking.refusals import Refusal
+from prifedsync.asking.tensors import packed_bytes
 from prifedsync.config import load
 from prifedsync.deploy import project as project_module
 from prifedsync.deploy.example import HOSPITALS, TESTS, UNLABELLED, example
 from prifedsync.deploy.places import ProjectPlaces, ServerPlaces, SitePlaces
-from prifedsync.deploy.settings import server_settings, site_settings
+from prifedsync.deploy.project import _question_bytes
+from prifedsync.deploy.settings import MOST_QUESTION, server_settings, site_settings
 from prifedsync.owner import admission
 from prifedsync.owner.checkup import checkup
 from prifedsync.owner.desk import Desk
@@ -23,6 +27,7 @@ from prifedsync.owner.keys import pinned
 from prifedsync.owner.ledger import Ledger
 from prifedsync.owner.ledger.pages import kept_for
 from prifedsync.owner.log import OwnerLog
+from prifedsync.owner.policy import read
 from prifedsync.owner.records import records_of
 from prifedsync.run import prepare
 from prifedsync.values import BadValue
@@ -95,7 +100,16 @@ def test_the_settings_are_read(project):
     assert (server.listen.host, server.listen.port, server.insecure) == ("0.0.0.0", 9443, False)
     site = site_settings(project / "clients/hospital-a/site")
     assert (site.client, site.server) == ("hospital-a", "fl.example.org:9443")
+    assert site.question == MOST_QUESTION
     assert site.owner.resolve().parent == (project / "clients/hospital-a/door").resolve()
+
+
+def test_a_site_carries_every_question_that_its_owner_allows(project):
+    policy = read(project / "clients/hospital-a/owner/policy.toml")
+    for count in (100, 10**9):
+        wide = replace(policy, limits=replace(policy.limits, parameters=count))
+        helper = packed_bytes("helper", torch.float64, count)
+        assert helper < _question_bytes(wide) < helper + 10 * 2**20
 
 
 def test_the_pages_name_each_party_and_leave_no_gap(project):

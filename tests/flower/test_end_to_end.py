@@ -2,7 +2,8 @@
 
 One run of four rounds is made once, and the tests look at what it left.
 
-    after round 1   a hostile operator submits an app to the same SuperLink, and executes its part of the server's side
+    after round 1   a stranger registers keys in odd writings
+                    a hostile operator submits an app to the same SuperLink, and executes its part of the server's side
     after round 2   the app has its answers; one client gets a new key
     after round 3   somebody tries the old key
 """
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from flwr.proto.control_pb2 import ListNodesRequest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
 from safetensors.torch import load_file
 
 from prifedsync.deploy.processes import Process, own
@@ -23,7 +26,7 @@ from prifedsync.deploy.serving import serve
 from prifedsync.deploy.settings import server_settings
 from prifedsync.engines.flower.calls import Address
 from prifedsync.engines.flower.link import UNREGISTERED
-from prifedsync.engines.flower.link import _der as node_key
+from prifedsync.engines.flower.link import _pem as node_key
 from prifedsync.engines.flower.site import FOREIGN
 from prifedsync.events import RoundDone
 from prifedsync.local.answers import Sent
@@ -70,6 +73,7 @@ class Seen:
     rounds_at: list = field(default_factory=list)  # rounds over when the operator had its answers
     keys: dict = field(default_factory=dict)
     old_key: str = ""  # what became of whoever came with the old key
+    odd: list = field(default_factory=list)  # keys that a stranger registered
     registered: dict = field(default_factory=dict)  # public key → what the SuperLink says of its node then
     left: dict = field(default_factory=dict)
 
@@ -112,6 +116,7 @@ def _first(seen):
     time.sleep(BOARD)
     seen.statuses[1] = status_of(seen.copy)
     seen.page = command("deploy", "status", seen.copy.folder)
+    _register_odd_keys(seen)
     seen.operator.execute(seen.copy.server.secret)
     seen.operator.submit(_wanted(seen.copy), nodes=len(NAMES))
 
@@ -156,7 +161,20 @@ def _nodes(copy):
     """All nodes that the SuperLink knows."""
     control = Address(_place(copy), copy.server.authority).control()
     try:
-        return {node_key(node.public_key): node.status for node in control.ListNodes(ListNodesRequest()).nodes_info}
+        return {node.public_key: node.status for node in control.ListNodes(ListNodesRequest()).nodes_info}
+    finally:
+        control.close()
+
+
+def _register_odd_keys(seen):
+    """A stranger at the port registers keys in odd writings: one of its own, and one of a client's."""
+    own = ec.generate_private_key(ec.SECP384R1()).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    client = (seen.copy.server.nodes / f"{NAMES[0]}.pub").read_bytes()
+    control = Address(_place(seen.copy), seen.copy.server.authority).control()
+    try:
+        for key in (b"hello\n" + node_key(own), b"\n" + node_key(client)):
+            control.RegisterNode(RegisterNodeRequest(public_key=key, name="stranger"))
+            seen.odd.append(key)
     finally:
         control.close()
 
@@ -278,6 +296,13 @@ def test_a_new_key_is_taken_and_the_old_one_refused(seen):
     assert seen.registered[node_key(seen.keys["new"].encode())] == "online"
     status = seen.statuses[3]
     assert {one["name"]: one["node"] for one in status["clients"]} == dict.fromkeys(NAMES, "online")
+
+
+def test_keys_of_a_stranger_in_odd_writings_change_nothing_and_are_unregistered(seen):
+    """The roster changed after they were registered, so all keys were looked at."""
+    client = node_key((seen.copy.server.nodes / f"{NAMES[0]}.pub").read_bytes())
+    assert [seen.registered[key] for key in seen.odd] == [UNREGISTERED] * 2
+    assert seen.registered[client] == "online"
 
 
 def test_the_policies_are_those_of_the_run(seen):

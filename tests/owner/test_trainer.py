@@ -54,8 +54,7 @@ def test_a_reply_has_one_length_and_a_round_one_reply(changed):
     by_status = {status: [o for o in found if o.status == status] for status in ("sent", "absent")}
     assert len(by_status["sent"]) > 1
     assert len(by_status["absent"]) > 1
-    assert len({outcome.body for outcome in by_status["absent"]}) == 1  # zeros
-    assert not any(by_status["absent"][0].body[-8 * trainer.count :])
+    assert len({outcome.body for outcome in by_status["absent"]}) == len(by_status["absent"])
     assert len({outcome.body for outcome in by_status["sent"]}) == len(by_status["sent"])
     assert {outcome.queries for outcome in by_status["absent"]} == {0}
     queries = 2 if not changed else 1
@@ -297,7 +296,8 @@ def test_a_restart_in_every_slot_changes_no_bit(changed):
         trainer = trainer_of(run)
         found = []
         for round in range(6):
-            found.append(trainer.answer(round, 0, (), helper_of(trainer)).body)
+            outcome = trainer.answer(round, 0, (), helper_of(trainer))
+            found.append(outcome.body if outcome.status == "sent" else outcome.status)
             trainer.keep(round)
             if restarts:
                 state = trainer.state()

@@ -82,12 +82,15 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Reply:
-    """What leaves for one slot. Its length depends on the model alone, also where the client's coin said no."""
+    """What leaves for one slot. Its length depends on the model alone, also where the client's coin said no.
+
+    The body is noise then (`owner.absence`), so that the bytes of both kinds look alike on their way.
+    """
 
     status: Literal["sent", "absent"]
     head: Head
     queries: int
-    body: bytes = field(repr=False)  # safetensors: a model, or a message of a sum; zeros where absent
+    body: bytes = field(repr=False)  # safetensors: a model, or a message of a sum; noise alone where absent
     scores: Mapping[str, float | None] = field(default_factory=dict)  # of the helper, where the policy lets them leave
 
 

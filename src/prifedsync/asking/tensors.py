@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .document import RunDocument
+from .frames import MOST_HEADER, PREFIX
 from .vectors import Kind, body_bytes, read_vector, vector_bytes
 
 HELPER = "helper"
@@ -25,6 +26,12 @@ def reply_of(document: RunDocument) -> tuple[str, torch.dtype]:
     if not document.summed:
         return UPLOAD, DTYPES[document.arithmetic]
     return MESSAGE, torch.uint32 if document.masks else torch.int64
+
+
+def most_answer_bytes(document: RunDocument, count: int) -> int:
+    """The longest frame that answers a question of this run, with `count` weights."""
+    name, dtype = reply_of(document)
+    return PREFIX.size + MOST_HEADER + packed_bytes(name, dtype, count)
 
 
 def packed(name: str, vector: Tensor) -> bytes:

@@ -15,6 +15,9 @@ from tempfile import mkdtemp
 from urllib.parse import quote
 
 from .. import __version__
+from ..asking.frames import MOST_HEADER, PREFIX
+from ..asking.vectors import ITEM
+from ..asking.vectors import MOST_HEADER as MOST_VECTOR_HEADER
 from ..config import Config, load, to_toml
 from ..events import Event, Note
 from ..files import write_file
@@ -30,7 +33,7 @@ from .hosts import Reached
 from .places import ClientPlaces, ProjectPlaces, SitePlaces
 from .policies import pinning, policies_of
 from .schema import Schema, schema_of
-from .settings import ListenConfig, ServerSettings, SiteSettings
+from .settings import MOST_QUESTION, ListenConfig, ServerSettings, SiteSettings
 
 HOME = "/srv/prifedsync"  # where a party puts its folder; units and container files name it
 SECRET_BYTES = 32
@@ -237,10 +240,20 @@ def _write_owners(project: _Project) -> dict[str, Policy]:
     return {name: pinning(policy, identities) for name, policy in project.unpinned.items()}
 
 
+def _question_bytes(policy: Policy) -> int:
+    """The longest question of a run that the policy allows."""
+    return PREFIX.size + MOST_HEADER + MOST_VECTOR_HEADER + ITEM["F64"] * policy.limits.parameters
+
+
 def _write_client(project: _Project, name: str, policy: Policy) -> None:
     client = project.places.client(folder_name(name))
     site = SitePlaces(client.site)
-    settings = SiteSettings(client=name, server=project.reached.place, insecure=project.reached.insecure)
+    settings = SiteSettings(
+        client=name,
+        server=project.reached.place,
+        insecure=project.reached.insecure,
+        question=max(MOST_QUESTION, _question_bytes(policy)),
+    )
     write_file(client.policy, to_toml(policy, documented=True).encode(), private=True)
     write_file(site.settings, to_toml(settings, documented=True).encode())
     write_file(site.secret, secrets.token_bytes(SECRET_BYTES), private=True)

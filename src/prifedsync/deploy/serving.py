@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..asking.document import RunDocument
+from ..asking.tensors import most_answer_bytes
 from ..config import Config
 from ..config import load as load_config
 from ..data.preprocessing import Preprocessing
@@ -87,7 +88,7 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     waiting = settings.waiting
     patience = Patience(waiting.round, waiting.question, waiting.offline)
     board = Board(places.status, document, waiting.question)
-    exchange = Exchange(_link(settings, places))
+    exchange = Exchange(_link(settings, places, most_answer_bytes(document, len(prepared.start))))
     connections = {name: Through(exchange, name, patience) for name in document.names}
     owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
@@ -158,7 +159,7 @@ def _config(places: ServerPlaces) -> Config:
     return load_config(places.config).changed(compare=[], **{"performance.checkpoint_seconds": 0.0})
 
 
-def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
+def _link(settings: ServerSettings, places: ServerPlaces, most: int) -> Link:
     from ..engines.flower.calls import Address
     from ..engines.flower.link import Link
 
@@ -168,6 +169,7 @@ def _link(settings: ServerSettings, places: ServerPlaces) -> Link:
         places.secret.read_bytes(),
         lambda: roster(places.nodes),
         keys=not settings.insecure,
+        most=most,
     )
 
 

@@ -13,6 +13,7 @@ from ..values import BadValue
 
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
+MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -85,6 +86,7 @@ class SiteSettings:
     socket: str = field("../door/owner.sock", "socket of the owner's daemon; a relative path starts at this file's folder")
     port: int = field(0, "port on 127.0.0.1 that the SuperNode offers its tasks on; 0: one that is free", 0, 65535)
     wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, ends="(]")
+    question: int = field(MOST_QUESTION, "bytes that a question may have; a longer one does not reach the owner", 1)
     folder: Path = Path()
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
     _check_files(settings, places)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
-    door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None)
+    door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None, settings.question)
     supernode = vouched([HERE])
     over = threading.Event()
     ended_by: list[int] = []

@@ -37,6 +37,7 @@ from ..rules import RULES, Rule
 from ..rules.fields import with_fields
 from ..rules.outside import checked_class, made
 from ..values import BadValue
+from .absence import filler
 
 INSPECTED = 4  # made-up records that a model is inspected with
 AT_ONCE = 1024  # records whose features are computed together
@@ -60,7 +61,7 @@ class Outcome:
 
     status: Literal["sent", "absent"]
     queries: int
-    body: bytes = field(repr=False)  # as long for everybody who is absent
+    body: bytes = field(repr=False)  # as long and as random for whoever is absent
     scores: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -152,7 +153,7 @@ class Trainer:
         found = self.engine.slot(round, attempt, weights, listed)
         if isinstance(found, Refused):
             raise Unanswerable(Refusal.ORDER)
-        body = self._body(found, slot)
+        body = self._body(found, slot, weights)
         assert len(body) == self.reply_bytes, "a reply has one length"
         status: Literal["sent", "absent"] = "absent" if isinstance(found, Absent) else "sent"
         return Outcome(status, self.engine.client.queries - before, body, self._scores(weights))
@@ -211,10 +212,10 @@ class Trainer:
             raise Unanswerable(Refusal.LIST) from None
         return slot
 
-    def _body(self, found: Tensor | Absent, slot: Slot | None) -> bytes:
-        name, dtype = reply_of(self.document)
-        if isinstance(found, Absent):
-            return packed(name, torch.zeros(self.count, dtype=dtype))
+    def _body(self, found: Tensor | Absent, slot: Slot | None, helper: Tensor) -> bytes:
+        name, _ = reply_of(self.document)
+        if isinstance(found, Absent):  # never where messages are masked
+            return packed(name, filler(self.engine.client.job, bounded(helper), self.sums))
         if slot is None:
             return packed(name, found)
         assert self.peer is not None  # _slot

@@ -333,6 +333,51 @@ def test_a_superlink_that_is_away_for_long_costs_no_client_its_patience(link):
         assert asked.result() == frame_of(b"a")
 
 
+@pytest.mark.parametrize("where", ["push", "pull"])
+def test_an_error_of_the_servers_own_renewal_is_no_fault_of_a_client(link, monkeypatch, where):
+    """However long it lasts: longer than the client's whole patience, and more often than a link may be lost."""
+    monkeypatch.setattr(exchanges, "MOST_LOST", 3)
+    real = link.renew
+    tried = []
+
+    def renew(seen):
+        tried.append(seen)
+        if seen and len(tried) < 40:
+            raise ValueError("Invalid line format")
+        return real(seen)
+
+    link.renew = renew
+    with asking(link) as exchange:
+        link.lose(where)
+        asked = exchange.ask_aside("a", None, Patience(0.3, 0.2, offline=0.3))
+        assert asked.result(timeout=20.0) == frame_of(b"a")
+        assert exchange.away("a") == ""
+    assert len(tried) >= 40
+
+
+def test_the_time_in_which_the_superlink_is_away_is_not_the_clients(link):
+    silent_until_lost(link)
+    with asking(link) as exchange:
+        asked = exchange.ask_aside("a", None, Patience(0.5, 0.4, offline=0.1))
+        until(lambda: link.pushed)
+        link.lose(back=False)
+        time.sleep(1.0)
+        link.back.set()
+        assert asked.result(timeout=20.0) == frame_of(b"a")
+
+
+def test_an_error_of_the_roster_at_the_beginning_is_left_to_the_threads(link):
+    real = link.online
+    errors = [ValueError("Invalid line format")]
+    link.online = lambda: _fail(errors.pop()) if errors else real()
+    with asking(link) as exchange:
+        assert exchange.ask_aside("a").result() == frame_of(b"a")
+
+
+def _fail(error):
+    raise error
+
+
 def test_a_link_that_is_lost_again_and_again_is_given_up(link, monkeypatch):
     monkeypatch.setattr(exchanges, "MOST_LOST", 4)
     link.site("a", lambda link, question: link.lose("pull"))

@@ -1,18 +1,25 @@
 """The server's side of a SuperLink: answers are fetched one by one, and who sent them is what the SuperLink says."""
 
+import hashlib
+import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Message
-from flwr.common.constant import ErrorCode
+from flwr.app import ConfigRecord, Message
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, ErrorCode
+from flwr.proto.control_pb2 import ListNodesResponse
+from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from prifedsync.engines.flower import calls, letters
+from prifedsync.engines.flower import calls, letters, pieces
 from prifedsync.engines.flower import link as links
 from prifedsync.engines.flower.grid import UNREADABLE, Grid
 from prifedsync.engines.flower.link import Closed, Link, NotTaken
@@ -22,6 +29,7 @@ from .faking import SUPERLINK, frame_of, identity
 from .runtime import FakeRuntime, task_of
 
 A, B = 101, 102
+MOST = 2**20  # bytes of an answer
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +47,7 @@ def link(runtime):
     made = Link(None, b"secret", dict)
     task = task_of(runtime)
     made._task = task
-    made._grid = Grid(task)
+    made._grid = Grid(task, MOST)
     made._grid._run = type("Run", (), {"run_id": 7})()
     yield made
     made.close(True)
@@ -181,7 +189,7 @@ def test_threads_end_with_the_link(runtime):
     before = set(threading.enumerate())
     link = Link(None, b"secret", dict)
     link._task = task_of(runtime)
-    link._grid = Grid(link._task)
+    link._grid = Grid(link._task, MOST)
     runtime.add(reply(question()))
     arrived(link)
     link.close(True)
@@ -212,14 +220,19 @@ def test_a_stopped_link_waits_for_no_superlink():
 
 
 class Control:
-    """Flower's interface for runs and nodes, which knows no node and does not take one key."""
+    """Flower's interface for runs and nodes, which knows these nodes and does not take one key."""
 
-    def __init__(self, refused):
+    def __init__(self, refused="", nodes=()):
         self.refused = refused
+        self.nodes = list(nodes)
         self.registered = []
+        self.unregistered = []
 
     def ListNodes(self, request):
-        return type("Nodes", (), {"nodes_info": []})()
+        return ListNodesResponse(nodes_info=self.nodes)
+
+    def UnregisterNode(self, request):
+        self.unregistered.append(request.node_id)
 
     def RegisterNode(self, request):
         if request.name == self.refused:
@@ -326,3 +339,348 @@ def test_an_error_of_the_superlink_is_not_taken_for_a_refused_key():
     control.RegisterNode = fails
     with pytest.raises(httpx.HTTPStatusError):
         Link(Place(control), b"secret", lambda: {"a": public_line()}).enlist()
+
+
+# ---------------------------------------------------------------------- keys that a stranger registered
+
+
+def pem(line):
+    """A key as the SuperLink has it from us."""
+    key = serialization.load_ssh_public_key(line)
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def node(number, key, name=""):
+    return NodeInfo(node_id=number, public_key=key, status="registered", name=name)
+
+
+STRANGER = pem(public_line())
+ODD = {
+    "an empty line before": b"\n" + STRANGER,
+    "a text before": b"hello\n" + STRANGER,
+    "a text after": STRANGER + b"hello\n",
+    "no key": b"\xff",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("key", ODD.values(), ids=ODD)
+def test_a_key_of_a_stranger_in_an_odd_writing_is_unregistered(key):
+    """Flower stores whatever of it can be read as a key, as it came."""
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, key), node(6, pem(roster["a"]))])
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.unregistered == [5]
+    assert control.registered == []
+
+
+def test_a_client_s_key_in_another_writing_is_not_the_client():
+    """A SuperNode proves the key as it is written, so the client could not come with that one."""
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, b"\n" + pem(roster["a"]))])
+    Link(Place(control), b"secret", lambda: roster).enlist()
+    assert control.unregistered == [5]
+    assert control.registered == ["a"]
+
+
+def test_who_cannot_be_unregistered_keeps_nobody_away(caplog):
+    roster = {"a": public_line()}
+    control = Control(nodes=[node(5, ODD["a text before"], "x\n" * 1000), node(6, STRANGER)])
+
+    def fails(request):
+        if request.node_id == 5:
+            answer = httpx.Response(404, request=httpx.Request("POST", "http://link"))
+            raise httpx.HTTPStatusError("404", request=answer.request, response=answer)
+        control.unregistered.append(request.node_id)
+
+    control.UnregisterNode = fails
+    link = Link(Place(control), b"secret", lambda: roster)
+    link.enlist()
+    assert control.unregistered == [6]
+    assert control.registered == ["a"]
+    assert set(link._enlisted) == {"a"}
+    assert all("\n" not in record.getMessage() and len(record.getMessage()) < 1000 for record in caplog.records)
+
+
+def test_a_node_with_an_odd_key_is_nobody_and_hides_nobody(link):
+    roster = {"a": public_line()}
+    link._roster = lambda: roster
+    link._enlisted = {"a": pem(roster["a"])}
+    nodes = [node(5, ODD["a text before"]), node(6, b"\n" + pem(roster["a"])), node(7, pem(roster["a"]))]
+    link._grid.get_nodes = lambda: nodes
+    assert link.online() == {"a": 7}
+
+
+def test_two_who_enlist_at_once_do_not_undo_each_other():
+    """The roster changes between them: whoever has the old one must not unregister the new key, which is then lost."""
+    old = {"a": public_line()}
+    new = {"b": public_line()}
+    rosters = [old, new]
+    control = Control()
+    first = threading.Event()
+    go = threading.Event()
+
+    def list_nodes(request):
+        if not first.is_set():
+            first.set()
+            go.wait(1.0)
+        return ListNodesResponse(nodes_info=control.nodes)
+
+    def register(request):
+        control.nodes.append(node(len(control.nodes) + 1, request.public_key, request.name))
+
+    control.ListNodes = list_nodes
+    control.RegisterNode = register
+    control.UnregisterNode = lambda request: control.unregistered.append(control.nodes[request.node_id - 1].name)
+    link = Link(Place(control), b"secret", lambda: rosters.pop(0))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(link.enlist)
+        first.wait(5.0)
+        other = pool.submit(link.enlist)
+        time.sleep(0.2)
+        go.set()
+        one.result()
+        other.result()
+    assert control.unregistered == ["a"]
+    assert set(link._enlisted) == {"b"}
+
+
+# ---------------------------------------------------------------------- a run that cannot be submitted again at once
+
+
+@pytest.fixture
+def submitting(monkeypatch):
+    """A link whose run has begun; `then` are what happens when it is submitted, in turn."""
+
+    def made(then, submitted=1):
+        link = Link(Place(Control()), b"secret", dict)
+        link.submitted = submitted
+
+        def submit():
+            error = then.pop(0) if then else None
+            if error is not None:
+                raise error
+
+        link._submit = submit
+        return link
+
+    return made
+
+
+WRONG = [ValueError("Invalid line format"), OSError("too many open files"), RuntimeError("the client has been closed")]
+
+
+def test_a_run_that_has_begun_is_submitted_again_whatever_is_wrong(submitting, caplog):
+    link = submitting([*WRONG, WRONG[-1], httpx.ConnectError("away")])
+    assert link.renew(1)
+    assert link.submitted == 2
+    said = [record.getMessage() for record in caplog.records if "submitted again" in record.getMessage()]
+    assert len(said) == len(WRONG)  # the same thing is said once
+
+
+@pytest.mark.parametrize("error", WRONG, ids=lambda error: type(error).__name__)
+def test_a_run_that_never_began_says_at_once_what_is_wrong(submitting, error):
+    with pytest.raises(type(error)):
+        submitting([error], submitted=0).renew(0)
+
+
+def test_a_run_that_is_over_is_over_whatever_the_superlink_says(runtime):
+    def fails(request):
+        raise ValueError("Invalid protobuf response payload")
+
+    runtime.PushTaskOutput = fails
+    link = Link(None, b"secret", dict)
+    link._task = task_of(runtime)
+    link.close(True)
+    assert runtime.calls == ["close"]
+
+
+def test_a_link_that_is_stopped_is_not_submitted_again_whatever_is_wrong(submitting):
+    link = submitting([ValueError("Invalid line format")] * 10_000)
+    threading.Timer(0.3, link.stop).start()
+    with pytest.raises(Closed):
+        link.renew(1)
+
+
+def test_a_task_that_cannot_be_begun_is_closed(monkeypatch, runtime):
+    task = task_of(runtime, kind="flwr-serverapp")
+
+    def fails(request):
+        raise httpx.ReadError("the SuperLink is gone")
+
+    runtime.PullTaskInput = fails
+    monkeypatch.setattr(Nothing, "take", lambda self: task)
+    monkeypatch.setattr(links, "Tasks", Nothing)
+    with pytest.raises(httpx.ReadError):
+        Link(Place(Control()), b"secret", dict)._take(task.run)
+    assert runtime.calls == ["close"]
+
+
+# ---------------------------------------------------------------------- answers that are too large
+
+
+def answer_of(size, name="question", node=A):
+    return Message(letters.content_of(frame_of(b"an answer", os.urandom(size))), reply_to=question(node, name))
+
+
+def pulled(runtime):
+    """How many bytes are handed over, from now on."""
+    real = runtime.PullObject
+    sizes = []
+
+    def pull(request):
+        found = real(request)
+        sizes.append(len(found.object_content))
+        return found
+
+    runtime.PullObject = pull
+    return sizes
+
+
+def test_an_answer_of_the_largest_size_comes(link, runtime):
+    size = MOST - len(frame_of(b"an answer"))
+    runtime.add(answer_of(size))
+    (found,) = arrived(link)
+    assert len(letters.frame_of(found)) == MOST
+
+
+def test_a_larger_answer_is_none_before_it_fills_the_memory(link, runtime):
+    runtime.add(answer_of(100 * MOST))
+    runtime.add(reply(question(B, "another"), b"good"))
+    sizes = pulled(runtime)
+    found = {each.metadata.reply_to_message_id: each for each in arrived(link, count=2)}
+    assert found["question"].error.reason == UNREADABLE
+    assert letters.frame_of(found["another"]) == frame_of(b"good", b"body")
+    assert sum(sizes) < 2 * MOST + 4 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+
+def test_an_answer_of_many_small_pieces_is_not_even_fetched(link, runtime):
+    runtime.add(reply(question()))
+    tree = runtime.waiting[0][1]
+    for number in range(MOST // pieces.LEAST_PIECE + pieces.FEW):
+        tree.children.add().object_id = hashlib.sha256(str(number).encode()).hexdigest()
+    sizes = pulled(runtime)
+    (found,) = arrived(link)
+    assert found.error.reason == UNREADABLE
+    assert sizes == []
+
+
+def test_an_answer_that_repeats_a_piece_is_not_put_together(link, runtime, together):
+    """A few kilobytes that stand for sixty gigabytes."""
+    piece = b"ArrayChunk  524288\0" + bytes(2**19)
+    forge(runtime, array_of(piece, times=120_000), piece)
+    (found,) = arrived(link)
+    assert found.error.reason == UNREADABLE
+    assert together == []
+
+
+def test_an_array_of_arrays_is_not_put_together(link, runtime, together):
+    """Its pieces are arrays that repeat a piece themselves."""
+    piece = b"ArrayChunk  256\0" + bytes(2**8)
+    inner = array_of(piece, times=2000)
+    forge(runtime, array_of(inner, times=100_000), inner, piece)
+    (found,) = arrived(link)
+    assert found.error.reason == UNREADABLE
+    assert together == []
+
+
+def test_a_piece_that_is_repeated_a_little_is_put_together(link, runtime, together):
+    piece = b"ArrayChunk  256\0" + bytes(2**8)
+    forge(runtime, array_of(piece, times=3), piece)
+    (found,) = arrived(link)
+    assert len(letters.frame_of(found)) == 3 * 256
+    assert len(together) == 1
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """What was put together."""
+    seen = []
+    real = calls.inflate_object_from_contents
+
+    def put(name, pieces):
+        seen.append(name)
+        return real(name, pieces)
+
+    monkeypatch.setattr(calls, "inflate_object_from_contents", put)
+    return seen
+
+
+def name_of_piece(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def array_of(piece, times):
+    """An array that is one piece, again and again."""
+    numbers = [0] * times
+    body = json.dumps({"dtype": "uint8", "shape": [1], "stype": letters.KIND, "arraychunk_ids": numbers}).encode()
+    return f"Array {name_of_piece(piece)} {len(body)}\0".encode() + body
+
+
+def forge(runtime, array, *others):
+    """An answer whose frame is this array, made of these other pieces."""
+    asked = question()
+    honest = Message(letters.content_of(frame_of()), reply_to=asked)
+    runtime.add(honest)
+    announced, tree = runtime.waiting.pop()
+    whole = [tree]
+    while whole[-1].children:
+        whole.append(whole[-1].children[0])
+    message, content, record, old, _ = [each.object_id for each in whole]
+    made = ObjectTree(object_id=name_of_piece(array))
+    runtime.objects[made.object_id] = array
+    below = made
+    for piece in others:
+        below = below.children.add(object_id=name_of_piece(piece))
+        runtime.objects[below.object_id] = piece
+    for above in (record, content, message):
+        changed = runtime.objects[above].replace(old.encode(), made.object_id.encode())
+        old = above
+        made = ObjectTree(object_id=name_of_piece(changed), children=[made])
+        runtime.objects[made.object_id] = changed
+    announced.metadata.message_id = made.object_id
+    runtime.waiting.append((announced, made))
+
+
+def test_a_long_text_beside_the_arrays_is_not_read(link, runtime):
+    content = letters.content_of(frame_of())
+    content["text"] = ConfigRecord({"text": "x" * (pieces.MOST_OTHER + 1)})
+    runtime.add(Message(content, reply_to=question()))
+    (found,) = arrived(link)
+    assert found.error.reason == UNREADABLE
+
+
+def test_what_is_wrong_with_an_answer_is_one_short_line_of_the_log(link, runtime, caplog):
+    bad = reply(question())
+    runtime.add(bad)
+    for name in get_all_nested_objects(bad):
+        runtime.objects[name] = b"x\n" * 10_000 + b" 1 0\0"
+    assert arrived(link)[0].error.reason == UNREADABLE
+    (record,) = [each for each in caplog.records if "cannot be read" in each.getMessage()]
+    assert "\n" not in record.getMessage()
+    assert len(record.getMessage()) < 500
+
+
+def test_a_response_that_is_too_long_is_not_read(monkeypatch):
+    """And is no lost SuperLink: the message is bad, and not the way to it."""
+    monkeypatch.setattr(calls, "MOST_RESPONSE", 1000)
+
+    class Long(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.send_header("content-length", "1001")
+            self.end_headers()
+            self.wfile.write(bytes(1001))
+
+    server = HTTPServer(("127.0.0.1", 0), Long)
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    client = calls.Address(f"127.0.0.1:{server.server_port}").runtime()
+    try:
+        with pytest.raises(pieces.TooLarge) as raised:
+            client.PullObject(PullObjectRequest(object_id="x"))
+        assert not isinstance(raised.value, calls.Failed)
+    finally:
+        client.close()
+        thread.join()
+        server.server_close()

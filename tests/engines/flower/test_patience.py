@@ -18,7 +18,7 @@ def test_a_long_question_waits_longer_until_it_is_sent_again(size, longer, monke
         asked.answer = b"an answer"
 
     monkeypatch.setattr(Exchange, "_send", send)
-    exchange = Exchange(SimpleNamespace())
+    exchange = Exchange(SimpleNamespace(submitted=1))
     exchange._there = {"a": 1}
     assert exchange.ask("a", bytes(int(size)), PATIENCE) == b"an answer"
     assert waits == [60.0 + longer]

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from prifedsync.asking.frames import MAGIC, PREFIX
 from prifedsync.asking.transfer import Deadline, receive_raw
 from prifedsync.engines.flower import calls, letters, site
-from prifedsync.engines.flower.site import FOREIGN, UNREACHABLE, Door, answer, carry
+from prifedsync.engines.flower.site import FOREIGN, TOO_LONG, UNREACHABLE, Door, answer, carry
 
 from .faking import frame_of, identity
 from .runtime import BUNDLE, FakeRuntime, task_of
@@ -143,6 +143,32 @@ def test_an_owner_may_decline_before_it_has_read_everything(folder):
         runtime = answered(asks(letters.content_of(frame_of(b"large", bytes(8 * 2**20)))), Door(path, 20.0))
         thread.join()
     assert letters.frame_of(runtime.reply) == ANSWER
+
+
+def test_a_question_that_is_longer_than_any_is_refused_before_it_fills_the_memory(owner):
+    large = frame_of(b"large", os.urandom(30 * 2**20))
+    runtime = FakeRuntime(asks(letters.content_of(large)))
+    real = runtime.PullObject
+    sizes = []
+
+    def pull(request):
+        found = real(request)
+        sizes.append(len(found.object_content))
+        return found
+
+    runtime.PullObject = pull
+    answer(task_of(runtime), Door(owner.path, 20.0, most=2**20))
+    assert owner.heard == []
+    assert sum(sizes) < 25 * 2**20
+    assert_nothing_but_the_constant(runtime, TOO_LONG, owner.path.parent)
+
+
+def test_a_question_of_the_largest_size_is_carried(owner):
+    whole = frame_of(b"a question", bytes(2**20 - len(frame_of(b"a question"))))
+    assert len(whole) == 2**20
+    runtime = FakeRuntime(asks(letters.content_of(whole)))
+    answer(task_of(runtime), Door(owner.path, 20.0, most=2**20))
+    assert owner.heard == [whole]
 
 
 # ---------------------------------------------------------------------- owners that do not answer
@@ -389,6 +415,14 @@ def test_an_error_in_one_task_does_not_end_the_others(owner, monkeypatch):
 
 def _fail(error):
     raise error
+
+
+def test_a_task_that_cannot_be_closed_does_not_end_the_others(owner, monkeypatch):
+    bad = FakeRuntime(question())
+    bad.close = lambda: _fail(RuntimeError("the pool is in use"))
+    good = FakeRuntime(question())
+    carried([task_of(bad), task_of(good)], monkeypatch, Door(owner.path, 20.0))
+    assert letters.frame_of(good.reply) == ANSWER
 
 
 def test_a_supernode_that_is_away_or_talks_nonsense_is_waited_for(owner, monkeypatch):

@@ -30,7 +30,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -39,12 +39,15 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from .pieces import TooLarge, Within, check_unfolded, names_of
+
 COMPONENT = "prifedsync"
 SECONDS_BETWEEN_HEARTBEATS = 10.0
 SECONDS = 300.0  # of one call
 SECONDS_TO_CONNECT = 10.0
 FIRST_LOOK = 0.1  # seconds until a piece is looked for again that is not there yet
 LAST_LOOK = 2.0
+MOST_RESPONSE = 2**26  # bytes that come at once: a piece of a message, or what is said of all messages that wait
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 ALL_TASKS = tuple(TaskType)  # also those that are refused: a task that nobody takes would block its node
 
@@ -73,9 +76,11 @@ class Address:
     certificate: Path | bytes | None = None
 
     def runtime(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
-        return RuntimeHttpClient.from_server_address(
+        client = RuntimeHttpClient.from_server_address(
             self.place, self.certificate is None, self._root, [*ALWAYS, *interceptors]
         )
+        client._client.event_hooks = {"response": [_check_length]}  # Flower would read any length into memory
+        return client
 
     def control(self) -> ControlHttpClient:
         return ControlHttpClient.from_server_address(self.place, self.certificate is None, self._root, ALWAYS)
@@ -83,6 +88,12 @@ class Address:
     @property
     def _root(self) -> bytes | None:
         return self.certificate.read_bytes() if isinstance(self.certificate, Path) else self.certificate
+
+
+def _check_length(response: httpx.Response) -> None:
+    """Refuse a response that is too long, before it is read."""
+    if int(response.headers.get("content-length", 0)) > MOST_RESPONSE:
+        raise TooLarge("a response is too long")
 
 
 class Task:
@@ -158,17 +169,25 @@ class Tasks:
         self._client.close()
 
 
-def whole_message(task: Task, node: Node, tree: ObjectTree, seconds: float) -> Message:
-    """A message with all its pieces, which may take so many seconds to come."""
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        make_pull_object_fn_protobuf(task.client.PullObject, node, task.run),
-        make_confirm_message_received_fn_protobuf(task.client.ConfirmMessageReceived, node, task.run),
-        return_type=Message,
+def whole_message(task: Task, node: Node, tree: ObjectTree, seconds: float, most: int) -> Message:
+    """A message with all its pieces, which may take so many seconds to come.
+
+    most  bytes that its arrays may have together; a larger one is `TooLarge` before they are in memory
+    """
+    names = names_of(tree, most)
+    fetch = make_pull_object_fn_protobuf(task.client.PullObject, node, task.run)
+    pieces = pull_objects(
+        names,
+        Within(fetch, len(names), most),
         max_time=seconds,
         max_tries_per_object=None,
         initial_backoff=FIRST_LOOK,
         backoff_cap=LAST_LOOK,
     )
+    make_confirm_message_received_fn_protobuf(task.client.ConfirmMessageReceived, node, task.run)(tree.object_id)
+    check_unfolded(pieces, most)
+    message = inflate_object_from_contents(tree.object_id, pieces)
+    if not isinstance(message, Message):
+        raise TypeError(f"a {type(message).__name__} came in the place of a message")
     message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower's own executor does: it does not travel
     return message

@@ -111,6 +111,7 @@ class Exchange:
         self._link = link
         self._clock = clock
         self._tries: dict[str, _Try] = {}
+        self._lost = 0  # the last link that is known to be lost, by how often the run had been submitted
         self._some = threading.Event()  # there are questions under way
         self._over = threading.Event()
         self._beaten = clock()
@@ -126,7 +127,7 @@ class Exchange:
 
     def __enter__(self) -> Exchange:
         self._link.renew(0)
-        with suppress(Failed):  # the threads see to that
+        with suppress(Exception):  # the threads see to that, and say so
             self._notice()
         for thread in self._threads:
             thread.start()
@@ -194,6 +195,10 @@ class Exchange:
         while (left := end - self._clock()) > 0:
             self._check_open()
             begun = self._clock()
+            if self._link.submitted <= self._lost:  # this side has no SuperLink, and no client's time passes
+                self._renew(self._link.submitted)
+                end += self._clock() - begun
+                continue
             node = self._there.get(name)
             if node is None:
                 now.wrong = NOT_THERE
@@ -206,9 +211,10 @@ class Exchange:
                     self._gone.discard(name)
                     return asked.answer
                 now.wrong = asked.wrong
-                if asked.wrong == LINK_LOST:  # no fault of the client's
+                if asked.wrong == LINK_LOST:  # no fault of the client's, and not its time
                     lost += 1
                     self._over.wait(PAUSE)
+                    end += self._clock() - begun
                 elif asked.wrong:
                     self._over.wait(PAUSE)
                     unheard += self._clock() - begun
@@ -353,10 +359,23 @@ class Exchange:
 
     def _renew(self, seen: int) -> None:
         """Submit the run again. What was sent before is lost, and whoever waits for an answer sends its question again."""
-        with suppress(Closed):
-            if self._link.renew(seen):
-                self._there = {}
+        self._lost = max(self._lost, seen)
+        self._lose(seen)  # those that wait are told at once: until there is a link again, no time of a client passes
+        while not self._over.is_set():
+            try:
+                if self._link.renew(seen):
+                    self._there = {}
+                break
+            except Closed:
+                break
+            except Exception:  # of this side: it must not look like a client's fault, nor end the thread
+                log.exception("the run could not be submitted again")
+                self._over.wait(PAUSE)
         self._forget(lambda who: who.link <= seen)
+        self._lose(seen)
+
+    def _lose(self, seen: int) -> None:
+        """Nobody will answer what was sent over this link, or an earlier one."""
         for one in list(self._tries.values()):
             if one.link <= seen:  # others may be on their way over the new link
                 one.failed(LINK_LOST)

@@ -20,6 +20,7 @@ from .calls import COMPONENT, Failed, Task, whole_message
 MOST_AT_ONCE = 64  # answers fetched side by side
 SECONDS_TO_FETCH = 600.0  # an answer whose pieces are still being sent
 UNREADABLE = "the message cannot be read"
+MOST_SAID = 200  # characters of what is wrong with a message, since it may repeat what came
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +29,13 @@ class Grid(HttpGrid):
     """Flower's grid for one task.
 
     Each answer is fetched by itself: one that cannot be read, or whose site stopped in the middle of it, holds up no other.
+    One whose arrays have more than `most` bytes cannot be read.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, most: int) -> None:
         super().__init__(token=COMPONENT)
         self._task = task
+        self._most = most
         self._client = task.client
         self._coming: dict[str, Future[Message]] = {}  # answers that are being fetched, by what they answer
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="answers")
@@ -63,11 +66,11 @@ class Grid(HttpGrid):
         """An answer with its pieces. The SuperLink has checked who sent it, and to what; its pieces may say otherwise."""
         metadata = metadata_from_proto(announced.metadata)
         try:
-            found = whole_message(self._task, self.node, tree, SECONDS_TO_FETCH)
+            found = whole_message(self._task, self.node, tree, SECONDS_TO_FETCH, self._most)
         except Failed:
             raise
         except Exception as error:  # of Flower: whoever sent it may have sent anything
-            log.warning("an answer cannot be read: %s: %s", type(error).__name__, error)
+            log.warning("an answer cannot be read: %s: %r", type(error).__name__, str(error)[:MOST_SAID])
             return make_message(metadata, error=Error(ErrorCode.UNKNOWN, UNREADABLE))
         if found.has_content():
             return make_message(metadata, content=found.content)

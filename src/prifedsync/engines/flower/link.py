@@ -16,7 +16,6 @@ import httpx
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
-    load_der_public_key,
     load_pem_public_key,
     load_ssh_public_key,
 )
@@ -24,6 +23,8 @@ from flwr.app import Message
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest, UnregisterNodeRequest
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.proto.runtime_pb2 import PullTaskInputResponse
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
@@ -35,6 +36,7 @@ from .grid import Grid
 
 UNREGISTERED = "unregistered"
 MOST_SAID = 200  # characters of what the SuperLink says
+MOST_ANSWER = 2**34  # bytes of an answer, where nobody knows better
 SECONDS_TO_BEGIN = 60.0
 SECONDS_TO_TAKE = 30.0  # our own task, after the run was submitted
 PAUSE = 0.2  # seconds between two looks for our task
@@ -79,19 +81,23 @@ class Link:
     """One run at one SuperLink. Where that was restarted, the run is submitted again: clients answer what they stored."""
 
     def __init__(
-        self, address: Address, secret: bytes, roster: Callable[[], Mapping[str, bytes]], keys: bool = True
-    ) -> None:
+        self, address: Address, secret: bytes, roster: Callable[[], Mapping[str, bytes]], keys: bool = True,
+        most: int = MOST_ANSWER,
+    ) -> None:  # fmt: skip
         """roster  the clients' names, and the public keys of their SuperNodes as OpenSSH writes them
         keys    False: there is no TLS, and SuperNodes have no keys
+        most    bytes that an answer may have; a longer one is none
         """
         self._address = address
         self._secret = secret
         self._roster = roster
         self.keys = keys
+        self._most = most
         self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
         self._task: Task | None = None
         self._grid: Grid | None = None
         self._lock = threading.Lock()
+        self._enlisting = threading.Lock()
         self._pushing = threading.Lock()
         self._closed = threading.Event()
         self.submitted = 0  # how often the run was submitted
@@ -102,54 +108,69 @@ class Link:
         """Submit the run again, unless somebody has since it was submitted `seen` times; waits for the SuperLink.
 
         Whether this call did it. One that never took the run is not waited for without end: its certificate may be wrong.
+        Once a run has begun, it is tried until it succeeds, whatever is wrong: no client is to blame for it.
         """
         with self._lock:
             if self.submitted != seen:
                 return False
-            self._drop()
             end = time.monotonic() + SECONDS_TO_BEGIN
+            said = ""
             while True:
                 self._check_open()
+                self._drop()
                 try:
                     self.enlist()
                     self._submit()
                     break
+                except Closed:
+                    raise
                 except Failed as error:
                     log.info("the SuperLink is not there yet: %s", error)
                     if not self.submitted and time.monotonic() > end:
                         raise _unusable(self._address, error) from None
-                    self._closed.wait(PAUSE)
+                except Exception as error:  # of Flower, or of this machine
+                    if not self.submitted:
+                        raise
+                    said = _warned(error, said)
+                self._closed.wait(PAUSE)
             self.submitted += 1
             return True
 
     def enlist(self) -> None:
-        """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered."""
+        """Register the SuperNodes of the roster, and no others: whoever is not in it is unregistered.
+
+        Keys are compared as the SuperLink stores and checks them, byte for byte. It takes a key in other writings too, from
+        whoever reaches its port: such a one is not read, and is nobody's, even where it is a client's key.
+        """
         if not self.keys:
             return
-        roster = self._keys_now()
-        wanted = {key: name for name, key in roster.items()}
-        control = self._address.control()
-        try:
-            for node in control.ListNodes(ListNodesRequest()).nodes_info:
-                if node.status == UNREGISTERED:
-                    continue
-                if _der(node.public_key) in wanted:
-                    del wanted[_der(node.public_key)]
-                else:
-                    control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
-                    log.warning("a SuperNode that is not in the roster was unregistered: %s", node.name or node.node_id)
-            for key, name in wanted.items():
-                _register(control, key, name)
+        with self._enlisting:  # the roster may change meanwhile: who is registered must not be unregistered by the old one
+            roster = self._keys_now()
+            control = self._address.control()
+            try:
+                self._register_all(control, roster)
+            finally:
+                control.close()
             self._enlisted = roster
-        finally:
-            control.close()
+
+    def _register_all(self, control: ControlHttpClient, roster: Mapping[str, bytes]) -> None:
+        wanted = {key: name for name, key in roster.items()}
+        for node in control.ListNodes(ListNodesRequest()).nodes_info:
+            if node.status == UNREGISTERED:
+                continue
+            if node.public_key in wanted:
+                del wanted[node.public_key]
+            else:
+                _unregister(control, node)
+        for key, name in wanted.items():
+            _register(control, key, name)
 
     def _keys_now(self) -> dict[str, bytes]:
         """The public keys of the roster. One that cannot be read is being written: the last good one stays until it is."""
         found = {}
         for name, line in self._roster().items():
             try:
-                found[name] = _der(line)
+                found[name] = _pem(line)
             except ValueError:
                 if name in self._enlisted:
                     found[name] = self._enlisted[name]
@@ -184,12 +205,12 @@ class Link:
                     task.refuse(FOREIGN)
         finally:
             tasks.close()
-        given = task.begin()
+        given = _begun(task)
         TaskIdentity.run_id = task.run  # Flower's messages take who sends them from here
         TaskIdentity.task_id = task.id
         TaskIdentity.node_id = given.context.node_id
         self._task = task
-        self._grid = Grid(task)
+        self._grid = Grid(task, self._most)
         self._grid.set_run(run_from_proto(given.run))
 
     def beat(self) -> bool:
@@ -212,7 +233,7 @@ class Link:
         if not self.keys:
             return {str(node.node_id): node.node_id for node in nodes}
         names = {key: name for name, key in self._enlisted.items()}
-        known = ((names.get(_der(node.public_key)), node.node_id) for node in nodes)
+        known = ((names.get(node.public_key), node.node_id) for node in nodes)
         return {name: node for name, node in known if name is not None}
 
     def push(self, message: Message) -> str:
@@ -247,7 +268,7 @@ class Link:
         self.stop()
         task = self._task
         if task is not None:
-            with suppress(Failed):  # it may be gone, and has nothing that is needed
+            with suppress(Exception):  # the SuperLink may be gone, and has nothing that is needed
                 task.end(done)
         self._drop()
 
@@ -271,10 +292,39 @@ def _unusable(address: Address, error: Exception) -> BadValue:
     return BadValue("superlink", address.place, f"does not take the run: {error}", remedy)
 
 
+def _warned(error: Exception, said: str) -> str:
+    """Warn of what is wrong, unless that was said before; what is said now."""
+    text = f"{type(error).__name__}: {error}"
+    if text != said:
+        log.warning("the run cannot be submitted again yet: %s", text)
+    return text
+
+
+def _begun(task: Task) -> PullTaskInputResponse:
+    """What there is to know of our own task's run. Where that fails, another task will come."""
+    try:
+        return task.begin()
+    except BaseException:
+        task.close()
+        raise
+
+
+def _unregister(control: ControlHttpClient, node: NodeInfo) -> None:
+    """Unregister a node that is not in the roster. One that stays is asked nothing: the others must not wait for that."""
+    who = (node.name or str(node.node_id))[:MOST_SAID]  # anybody may have written it
+    try:
+        control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+    except httpx.HTTPStatusError as error:
+        said = error.response.text[:MOST_SAID]
+        log.warning("a SuperNode that is not in the roster cannot be unregistered, and is asked nothing: %r: %r", who, said)
+        return
+    log.warning("a SuperNode that is not in the roster was unregistered: %r", who)
+
+
 def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
     """Register one key. One that was unregistered before is not taken again: the others must not wait for that."""
     try:
-        control.RegisterNode(RegisterNodeRequest(public_key=_pem(key), name=name))
+        control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
     except httpx.HTTPStatusError as error:
         if error.response.is_server_error:
             raise
@@ -282,12 +332,7 @@ def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
         log.warning("the SuperLink does not take the key of client %s, which needs a new one: %s", name, said)
 
 
-def _der(key: bytes) -> bytes:
-    """A public key as one text, whichever way it is written."""
-    load = load_pem_public_key if key.startswith(b"-----") else load_ssh_public_key
-    return load(key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
 def _pem(key: bytes) -> bytes:
-    """A public key as the SuperLink takes it."""
-    return load_der_public_key(key).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    """A public key as the SuperLink stores it, whichever way it is written."""
+    load = load_pem_public_key if b"-----BEGIN" in key else load_ssh_public_key
+    return load(key).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

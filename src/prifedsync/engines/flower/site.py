@@ -14,9 +14,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Message
-from flwr.app.message import remove_content_from_message
+from flwr.app import Message, RecordDict
+from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.serde import message_to_proto
+from flwr.common.serde_utils import metadata_from_proto
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
 from flwr.supercore.constant import TaskType
@@ -27,12 +30,15 @@ from flwr.supercore.inflatable.inflatable_utils import push_objects
 from ...asking.transfer import Deadline, Gone, receive_raw, send
 from . import letters
 from .calls import Address, Failed, Task, Tasks, whole_message
+from .pieces import TooLarge
 
 FOREIGN = "this site runs no code of others"
 UNREACHABLE = "the owner's daemon cannot be reached"
+TOO_LONG = "the question is longer than this site carries"
 SECONDS_TO_FETCH = 600.0  # a question whose pieces are still being sent
 SECONDS_TO_SEND = 30.0
-MOST_BODY = 2**34
+MOST_BODY = 2**34  # bytes of an owner's answer
+MOST_QUESTION = 2**30  # bytes of a question, where nobody says more
 POLL = 0.1  # seconds between two looks for a task
 AWAY = 1.0  # and while the SuperNode is not there
 
@@ -46,6 +52,7 @@ class Door:
     owner: Path  # the socket of the owner's daemon
     wait: float  # seconds that an answer may take
     name: str | None = None  # told to whoever asks; None where a key says who this is
+    most: int = MOST_QUESTION  # bytes of a question
 
 
 def answer(task: Task, door: Door) -> None:
@@ -56,8 +63,13 @@ def answer(task: Task, door: Door) -> None:
         return
     with task.beating():
         node = Node(node_id=task.begin().context.node_id)
-        question = _received(task, node)
-        _send(task, node, _answered(question, door))
+        announced, tree = _announced(task)
+        try:
+            reply = _answered(whole_message(task, node, tree, SECONDS_TO_FETCH, door.most), door)
+        except TooLarge as error:
+            log.warning("a question is refused: %s", error)
+            reply = letters.refusal(TOO_LONG, _without_content(announced, tree))
+        _send(task, node, reply)
     task.end(True)
 
 
@@ -86,11 +98,19 @@ def _asked(door: Door, frame: bytes) -> bytes:
         return receive_raw(sock, Deadline(door.wait), MOST_BODY)
 
 
-def _received(task: Task, node: Node) -> Message:
-    """The message of a task, with all its pieces."""
+def _announced(task: Task) -> tuple[MessageProto, ObjectTree]:
+    """What is said of the message of a task before its pieces come."""
     found = task.client.PullMessages(PullAppMessagesRequest())
+    (message,) = found.messages_list
     (tree,) = found.message_object_trees
-    return whole_message(task, node, tree, SECONDS_TO_FETCH)
+    return message, tree
+
+
+def _without_content(announced: MessageProto, tree: ObjectTree) -> Message:
+    """A message that is only replied to."""
+    message = make_message(metadata_from_proto(announced.metadata), content=RecordDict())
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message
 
 
 def _send(task: Task, node: Node, reply: Message) -> None:
@@ -128,7 +148,8 @@ def carry(address: Address, secret: bytes, door: Door, over: threading.Event) ->
                 with suppress(Exception):  # a task that nobody ends would block its node
                     task.end(False, UNREACHABLE)
             finally:
-                task.close()
+                with suppress(Exception):  # the thread must live on
+                    task.close()
 
 
 def _taken(tasks: Tasks, over: threading.Event) -> Task | None:
