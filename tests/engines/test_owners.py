@@ -419,6 +419,10 @@ class Leaving:
     def away(self):
         return "" if self.left else "its machine is not there"
 
+    @property
+    def there(self):
+        return bool(self.left)
+
     def ask(self, question):
         self.asked += 1
         if not self.left:
@@ -770,7 +774,11 @@ class Watched:
     @property
     def away(self):
         self.looks -= 1
-        return "it is not there" if self.looks >= 0 else ""
+        return "" if self.there else "it is not there"
+
+    @property
+    def there(self):
+        return self.looks < 0
 
     def ask(self, question):
         return self.connection.ask(question)
@@ -785,6 +793,15 @@ def test_a_round_waits_while_nobody_is_there(run, monkeypatch):
     assert found.senders == ("b",)
     assert isinstance(found.answers["a"], Lost)
     assert owners.accounts()["a"].taken == 0
+
+
+def test_a_round_does_not_wait_for_those_who_are_asked_while_others_are_there(run):
+    """Where the server chooses, one that has left for good would hold up the run for ever."""
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners({name: Watched(connections[name], 10**9 * (name == "b")) for name in "abc"})
+    found = owners.train(0, replace(everywhere(run), names=("b",)))
+    assert found.answers == {"b": Lost("it is not there")}
+    assert owners.accounts()["b"].taken == 0
 
 
 def test_a_round_does_not_wait_where_all_have_declined(run):
