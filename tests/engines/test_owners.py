@@ -190,9 +190,9 @@ def test_a_refusal_is_a_refusal(run, refusal):
 
 
 def test_which_refusals_cannot_hide_a_charge():
-    """Each of these is said before the ledger is written, by an owner that has the whole ledger of the run."""
+    """Each of these is said of a slot that was looked for in the whole ledger of the run, and is not in it."""
     assert set(Refusal) - set(MAY_HAVE_CHARGED) == {
-        Refusal.MALFORMED, Refusal.VERSION, Refusal.CHANGED, Refusal.CLOSED, Refusal.CLIENT, Refusal.MODEL, Refusal.RULE,
+        Refusal.CHANGED, Refusal.CLOSED, Refusal.CLIENT, Refusal.MODEL, Refusal.RULE,
         Refusal.TRAINING, Refusal.RECORDS, Refusal.NOISE, Refusal.CLIP, Refusal.STEPS, Refusal.ROUNDS, Refusal.BUDGET,
         Refusal.PARTICIPANTS, Refusal.MASKS, Refusal.PEERS, Refusal.SESSION, Refusal.INTRODUCTION, Refusal.ORDER,
         Refusal.BEYOND, Refusal.LIST, Refusal.HELPER,

@@ -52,6 +52,8 @@ MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.FAILED,  # it may have failed after it charged
     Refusal.RUN,  # it may have lost its ledger since
     Refusal.ANCHOR,  # or have gone back to an older one
+    Refusal.VERSION,  # another version may be running by now, which says this before it looks into the ledger
+    Refusal.MALFORMED,
 )
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
