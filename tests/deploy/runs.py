@@ -1,6 +1,8 @@
 """Configs and tables to make projects of, and what is asked of a project's owners."""
 
 import json
+import signal
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -92,3 +94,18 @@ def policies(folder):
     """The policies of all owners, as their daemons read them."""
     found = [read(path) for path in sorted(ProjectPlaces(folder).clients.glob("*/owner/policy.toml"))]
     return {policy.client: policy for policy in found}
+
+
+@contextmanager
+def survived(number):
+    """A signal that nobody catches is an error of the test, and not its end."""
+
+    def uncaught(number, frame):
+        raise AssertionError(f"nobody caught {signal.Signals(number).name}")
+
+    before = signal.signal(number, uncaught)
+    try:
+        yield
+        assert signal.getsignal(number) == uncaught
+    finally:
+        signal.signal(number, before)

@@ -1,5 +1,8 @@
 """A SuperLink that ends is started again; one that never listens is given up with a reason."""
 
+import threading
+import time
+
 import pytest
 
 from prifedsync.deploy import superlink as links
@@ -71,3 +74,21 @@ def test_one_that_cannot_be_started_at_all_is_given_up_too(link):
     FakeProcess.fails = range(1, 100)
     with pytest.raises(OSError, match="no space left"), link:
         pass
+
+
+def test_one_that_is_interrupted_while_it_starts_is_ended(link, monkeypatch):
+    """Its files would be written while a rehearsal removes its folder."""
+    monkeypatch.setattr(links, "wait_until_listening", lambda process, place, seconds: time.sleep(0.5))
+    monkeypatch.setattr(link, "_listens", Interrupted())
+    with pytest.raises(KeyboardInterrupt), link:
+        pass
+    assert not link._thread.is_alive()
+    assert not FakeProcess.last.runs
+
+
+class Interrupted(threading.Event):
+    """Ctrl-C while somebody waits."""
+
+    def wait(self, timeout=None):
+        until(lambda: FakeProcess.started)
+        raise KeyboardInterrupt

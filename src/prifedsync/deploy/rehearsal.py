@@ -29,12 +29,13 @@ from .made_up import made_up
 from .places import ClientPlaces, ProjectPlaces
 from .policies import SOCKET
 from .processes import Ended, Process, free_port, own
-from .serving import serve
-from .settings import placed, server_settings, site_settings
+from .serving import serve, stopped_by_signals
+from .settings import SiteSettings, placed, server_settings, site_settings
 
 BEGIN = 120.0  # seconds for all clients to come
 QUESTION = 15.0  # seconds until a question is sent again
 SECONDS_TO_START = 120.0  # of an owner's daemon, which loads its records first
+MADE_UP = "made-up.csv"
 LEFT_OUT = shutil.ignore_patterns("run", "flower", "ledger.db*", "*.log", "*.log.*", "status.json", "run.json", "*.sock")
 
 
@@ -54,7 +55,9 @@ def rehearsed(
     with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
         copy = ProjectPlaces(Path(folder))
         shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)
-        shutil.copytree(source.clients, copy.clients, ignore=LEFT_OUT)
+        copy.clients.mkdir()
+        for place in clients_of(source):  # each by itself: a client may have any name
+            shutil.copytree(place.folder, copy.clients / place.folder.name, ignore=LEFT_OUT)
         port = free_port()
         _move_server(copy, port)
         rules = Preprocessing.read(copy.server.preprocessing)
@@ -77,7 +80,7 @@ def _move_server(project: ProjectPlaces, port: int) -> None:
 
 
 def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
-    site = replace(site_settings(places.site), server=placed("127.0.0.1", port), port=0)
+    site = replace(site_settings(places.site), server=placed("127.0.0.1", port), port=0, socket=SiteSettings.socket)
     write_file(places.site / "site.toml", to_toml(site).encode())
     policy = read_policy(places.policy)
     replies = replace(policy.replies, seconds=min(reply, policy.replies.seconds))
@@ -88,14 +91,21 @@ def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
 
 
 def _fill_in(places: ClientPlaces, rules: Preprocessing, note: Callable[[str], None], real_records: bool) -> None:
-    """Made-up records in the place of an owner's, unless its own are wanted and there."""
+    """Made-up records in the place of an owner's, unless its own are wanted and there.
+
+    A policy may name a file outside of the copy. That one stays as it is.
+    """
     policy = read_policy(places.policy)
-    path = policy.folder / policy.data.path
+    path = (policy.folder / policy.data.path).resolve()
     if path.exists() and real_records:
         return
     if not isinstance(rules.encoding, Encoding):
         remedy = "put arrays of the same form there, and add --real-records: only tables can be made up"
         raise BadValue("data.path", path, "cannot be made up", remedy)
+    if path.is_dir() or not path.is_relative_to(policy.folder):
+        path = policy.folder / MADE_UP
+        told = replace(policy, data=replace(policy.data, path=MADE_UP))
+        write_file(places.policy, to_toml(told).encode(), private=True)
     write_file(path, made_up(rules.encoding, policy), private=True)
     note(f"the records of client {policy.client} are made up")
 
@@ -158,7 +168,7 @@ def rehearse(
     """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
     if out.exists():
         raise BadValue("out", out, "exists", "name a new folder")
-    with rehearsed(project, reply, lambda text: watch(Note(text)), real_records) as copy:
+    with stopped_by_signals(), rehearsed(project, reply, lambda text: watch(Note(text)), real_records) as copy:
         watch(Working("starting the clients", 0, 1))
         with Clients(copy) as clients:
             clients.wait_for_owners()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -90,17 +91,18 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     board = Board(places.status, document, waiting.question)
     exchange = Exchange(_link(settings, places, most_answer_bytes(document, len(prepared.start))))
     connections = {name: Through(exchange, name, patience) for name in document.names}
-    owners = Noting(document, connections, prepared.start, prepared.sums, board=board)
+    asks = cache(partial(begun.started.asks, places))  # once
+    owners = Noting(document, connections, prepared.start, prepared.sums, board=board, asks=asks)
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
         ending.enter_context(board)
         if rounds_done(places) < config.rounds:  # else it was ended before its record was written, and needs nobody
             ending.enter_context(SuperLink(settings, places))
             ending.enter_context(exchange)
-            ending.enter_context(_stopped_by_signals(exchange.stop))
+            ending.enter_context(stopped_by_signals(exchange.stop))
             board.there = exchange
-            seconds = waiting.offline if has_checkpoint(places) else waiting.begin
-            _wait_for_clients(exchange, document.names, seconds, watch)
+            field = "offline" if has_checkpoint(places) else "begin"
+            _wait_for_clients(exchange, document.names, f"waiting.{field}", getattr(waiting, field), watch)
         return _trained(begun, owners, engine, watch)
 
 
@@ -142,12 +144,16 @@ class Noting(Owners):
     """Owners whose answers are shown on a board."""
 
     def __init__(
-        self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *, board: Board
-    ) -> None:
+        self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *,
+        board: Board, asks: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """asks: is called before owners are asked for a round"""
         super().__init__(document, connections, start, sums)
         self._board = board
+        self._asks = asks
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
+        self._asks()
         self._board.round_begins(round, helpers.names)
         uploads = super().train(round, helpers)
         self._board.round_ends(uploads.answers, self.scores)
@@ -173,7 +179,7 @@ def _link(settings: ServerSettings, places: ServerPlaces, most: int) -> Link:
     )
 
 
-def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, watch: Watch) -> None:
+def _wait_for_clients(exchange: Exchange, names: Sequence[str], field: str, seconds: float, watch: Watch) -> None:
     """Wait until all are there, or the time is over: whoever comes later joins later."""
     end = time.monotonic() + seconds
     while True:
@@ -186,20 +192,23 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], seconds: float, 
         time.sleep(WAITING)
     missing = [name for name in names if name not in there]
     if not there:
-        raise BadValue("waiting.begin", seconds, "seconds are over, and no client has come", "start the clients first")
+        raise BadValue(field, seconds, "seconds are over, and no client has come", "start the clients first")
     exchange.give_up(missing)
     watch(Note(f"begun without {', '.join(missing)}", warning=True))
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM, and a second Ctrl-C, end the run at once: what was saved is enough to go on."""
+def stopped_by_signals(stop: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """SIGTERM, a closed terminal and a second Ctrl-C end the run at once: what was saved is enough to go on."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop()  # whoever waits for an answer waits no longer
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:

@@ -21,17 +21,32 @@ class Started:
 
     run: str  # 32 hexadecimal digits
     resumed: int
+    asked: bool = False  # owners were asked for rounds
 
     @staticmethod
     def again(places: ServerPlaces) -> Started:
-        """One more start, written down before anything is asked."""
+        """One more start, written down before anything is asked.
+
+        Refused where rounds were asked for and the checkpoint is gone: nobody here would know what owners have spent.
+        """
         known = _known(places.begun)
         if known is None:
             started = Started(os.urandom(RUN_BYTES).hex(), 0)
+        elif known.asked and not has_checkpoint(places):
+            remedy = "restore a copy of the server's folder, or make a new project"
+            raise BadValue("run", places.run, "has lost its checkpoint, and owners have answered rounds of it", remedy)
         else:
             started = replace(known, resumed=known.resumed + has_checkpoint(places))
-        write_file(places.begun, json.dumps(vars(started)).encode())
+        started.write(places)
         return started
+
+    def asks(self, places: ServerPlaces) -> None:
+        """Write down that owners are asked for rounds from now on. There is a checkpoint by now."""
+        if not self.asked:
+            replace(self, asked=True).write(places)
+
+    def write(self, places: ServerPlaces) -> None:
+        write_file(places.begun, json.dumps(vars(self)).encode())
 
 
 def _known(path: Path) -> Started | None:
@@ -40,7 +55,7 @@ def _known(path: Path) -> Started | None:
         return None
     try:
         found = json.loads(path.read_bytes())
-        return Started(str(found["run"]), int(found["resumed"]))
+        return Started(str(found["run"]), int(found["resumed"]), bool(found["asked"]))
     except (ValueError, KeyError, TypeError):
         remedy = "restore it from a copy; without it, owners take the run for another one"
         raise BadValue("run", path, "is damaged", remedy) from None

@@ -33,12 +33,19 @@ class SuperLink:
 
     def __enter__(self) -> SuperLink:
         self._thread.start()
-        while not self._listens.wait(0.1):
-            if not self._thread.is_alive():
-                raise self._failed or RuntimeError("the SuperLink could not be started")
+        try:
+            while not self._listens.wait(0.1):
+                if not self._thread.is_alive():
+                    raise self._failed or RuntimeError("the SuperLink could not be started")
+        except BaseException:  # an interruption: whoever waits here has started it
+            self._end()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._over.set()
         self._thread.join()
 

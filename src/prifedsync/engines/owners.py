@@ -52,6 +52,8 @@ MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.FAILED,  # it may have failed after it charged
     Refusal.RUN,  # it may have lost its ledger since
     Refusal.ANCHOR,  # or have gone back to an older one
+    Refusal.VERSION,  # another version may be running by now, which says this before it looks into the ledger
+    Refusal.MALFORMED,
 )
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
@@ -70,6 +72,10 @@ class Seen(Protocol):
     @property
     def away(self) -> str:
         """Why nobody is there; empty where somebody may be."""
+
+    @property
+    def there(self) -> bool:
+        """Whether somebody is seen there now."""
 
 
 @dataclass(frozen=True)
@@ -233,14 +239,21 @@ class Owners:
     def _some_there(self, asked: Sequence[str]) -> dict[str, str]:
         """Who is not there at the beginning of a round, and why: found once, so that all of the round agrees.
 
-        While nobody is there, as in a network cut, this waits: rounds that nobody can answer would only use the run up.
+        While nobody is there, as in a network cut, this waits: rounds that nobody can answer would only use the run up. It
+        does not wait for those who are asked while others are there: one that has left for good would hold up the run.
         """
         willing = self._willing(asked)
+        others = [name for name in self._willing(self.names) if name not in willing]
         away = self._away_now()
-        while willing and all(name in away for name in willing):
+        while willing and all(name in away for name in willing) and not self._is_any_there(others):
             time.sleep(PAUSE)
             away = self._away_now()
         return away
+
+    def _is_any_there(self, names: Iterable[str]) -> bool:
+        """Whether any of these is seen."""
+        connections = [self._connections[name] for name in names]
+        return any(isinstance(each, Seen) and each.there for each in connections)
 
     def _away_now(self) -> dict[str, str]:
         seen = {name: each.away for name, each in self._connections.items() if isinstance(each, Seen)}

@@ -25,6 +25,10 @@ class Through:
     def away(self) -> str:
         return self._exchange.away(self._name)
 
+    @property
+    def there(self) -> bool:
+        return self._name in self._exchange.online
+
     def ask(self, question: Question) -> Answered:
         """The owner's answer, or `NoAnswer`. An owner that is busy is asked again."""
         frame = question_frame(question)

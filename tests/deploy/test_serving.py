@@ -1,0 +1,253 @@
+"""A server whose clients are desks in this process, behind a SuperLink in memory: starts, restarts and refusals."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import pytest
+
+from prifedsync.asking.frames import PREFIX, answer_frame, read_prefix, read_question
+from prifedsync.asking.questions import Answer
+from prifedsync.deploy import serving
+from prifedsync.deploy.places import ProjectPlaces
+from prifedsync.deploy.serving import serve
+from prifedsync.deploy.settings import server_settings
+from prifedsync.engines.flower import exchange as exchanges
+from prifedsync.engines.flower import letters
+from prifedsync.events import RoundDone
+from prifedsync.owner.desk import Desk
+from prifedsync.owner.ledger import Ledger
+from prifedsync.owner.ledger.pages import kept_for
+from prifedsync.owner.log import OwnerLog
+from prifedsync.owner.records import records_of
+from prifedsync.record import UPPER_BOUNDS
+from prifedsync.values import BadValue
+
+from ..engines.flower.faking import FakeLink, faster, identity
+from .runs import made, policies, survived, written_config
+
+CLIENTS = ("north", "south")
+
+
+class Owner:
+    """One owner's desk, as a site asks it, and all slots that it was asked for."""
+
+    def __init__(self, policy, ledger, folder):
+        self.ledger = ledger
+        self.asked = []
+        self.before = lambda question: None  # the owner is asked
+        self._desk = Desk(policy, ledger, records_of(policy), OwnerLog(folder / f"{policy.client}.log"))
+        self._lock = threading.Lock()
+
+    def __call__(self, link, message):
+        frame = letters.frame_of(message)
+        end = PREFIX.size + read_prefix(frame[: PREFIX.size]).header
+        question = read_question(frame[PREFIX.size : end])
+        if isinstance(question, Answer):
+            question = Answer(**{**vars(question), "helper": frame[end:]})
+            self.asked.append((question.round, question.attempt))
+            self.before(question)
+        with self._lock:
+            answered = self._desk.decide(question, "1")
+        link.reply(message, letters.content_of(answer_frame(answered)))
+
+    @property
+    def charged(self):
+        (run,) = self.ledger.runs()
+        return run.asked
+
+
+class Deployment:
+    """A project whose owners are here, and its server."""
+
+    def __init__(self, project, owners):
+        self.places = ProjectPlaces(project).server
+        self.owners = owners
+        self.links = []
+
+    def link(self, *given, **more):
+        link = FakeLink(*self.owners)
+        for name, owner in self.owners.items():
+            link.site(name, owner)
+        self.links.append(link)
+        return link
+
+    def serve(self, watch=lambda event: None):
+        return serve(self.places.folder, watch)
+
+    def edit(self, before, after):
+        text = self.places.settings.read_text()
+        assert before in text
+        self.places.settings.write_text(text.replace(before, after))
+
+
+@contextmanager
+def deployment_of(folder, *overrides):
+    project = folder / "project"
+    made(project, written_config(folder), *overrides)
+    with ExitStack() as ending:
+        owners = {}
+        for name, policy in policies(project).items():
+            Ledger.create(policy.path("ledger"), **kept_for(policy), anchor=None)
+            ledger = ending.enter_context(Ledger.open(policy.path("ledger"), **kept_for(policy), anchor=None))
+            owners[name] = Owner(policy, ledger, folder)
+        yield Deployment(project, owners)
+
+
+@pytest.fixture
+def deployed(tmp_path, monkeypatch):
+    identity()
+    faster(monkeypatch)
+    monkeypatch.setattr(serving, "WAITING", 0.01)
+    monkeypatch.setattr(serving, "SuperLink", lambda settings, places: nullcontext())
+    with deployment_of(tmp_path) as found:
+        monkeypatch.setattr(serving, "_link", found.link)
+        yield found
+
+
+def ends(number, after):
+    """Ends the server by a signal after so many rounds."""
+
+    def watch(event):
+        if isinstance(event, RoundDone) and event.round == after:
+            os.kill(os.getpid(), number)
+
+    return watch
+
+
+def spent(record):
+    return {client.name: client.slots_taken for client in record.clients}
+
+
+def test_a_run_is_served_once(deployed):
+    record = deployed.serve()
+    assert spent(record) == dict.fromkeys(CLIENTS, 3)
+    assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
+    assert record.deployment["resumed"] == 0
+    assert not any(UPPER_BOUNDS in warning for warning in record.warnings)
+    assert deployed.serve().as_json() == record.as_json()
+    assert len(deployed.links) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_server_that_is_ended_by_a_signal_goes_on(deployed, number):
+    with survived(number), pytest.raises(KeyboardInterrupt):
+        deployed.serve(ends(number, after=2))
+    assert deployed.links[0].stopped.is_set()
+    record = deployed.serve()
+    assert spent(record) == dict.fromkeys(CLIENTS, 3)
+    assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
+    assert record.deployment["resumed"] == 1
+    assert any(UPPER_BOUNDS in warning for warning in record.warnings)
+
+
+def test_a_closed_terminal_ends_nothing_under_nohup(deployed):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        record = deployed.serve(ends(signal.SIGHUP, after=2))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert record.deployment["resumed"] == 0
+
+
+@pytest.mark.parametrize("lost", ["run", "run/checkpoint"])
+def test_a_server_that_has_lost_what_it_asked_asks_nothing_more(deployed, lost):
+    """It would count from the beginning, and an owner that is away by now would have spent nothing."""
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve(ends(signal.SIGTERM, after=2))
+    shutil.rmtree(deployed.places.folder / lost)
+    asked = [list(owner.asked) for owner in deployed.owners.values()]
+    with pytest.raises(BadValue, match=r"^run = .* has lost its checkpoint, and owners have answered rounds of it"):
+        deployed.serve()
+    assert [owner.asked for owner in deployed.owners.values()] == asked
+
+
+def test_a_server_that_was_ended_before_it_asked_begins_again(deployed, monkeypatch):
+    def ended(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_link", ended)
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve()
+    begun = json.loads(deployed.places.begun.read_text())
+    monkeypatch.setattr(serving, "_link", deployed.link)
+    record = deployed.serve()
+    assert record.deployment["resumed"] == 0
+    assert json.loads(deployed.places.begun.read_text()) == begun | {"asked": True}
+
+
+def test_a_round_that_was_being_asked_when_the_server_ended_counts_once(deployed):
+    """The owner had charged it; its stored answer is the same."""
+    end = [True]
+
+    def before(question):
+        if question.round == 1 and end:
+            end.pop()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    deployed.owners["south"].before = before
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve()
+    record = deployed.serve()
+    assert spent(record) == dict.fromkeys(CLIENTS, 3)
+    assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_a_roster_with_one_key_for_two_clients_is_refused_before_anybody_is_asked(deployed):
+    north, south = (deployed.places.nodes / f"{name}.pub" for name in CLIENTS)
+    south.write_bytes(north.read_bytes())
+    with pytest.raises(BadValue, match=r"nodes/south.pub is the key of client north too"):
+        deployed.serve()
+    assert not any(owner.asked for owner in deployed.owners.values())
+
+
+def test_a_secret_that_others_may_read_is_refused(deployed):
+    deployed.places.secret.chmod(0o644)
+    with pytest.raises(BadValue, match=r"tasks\.secret"):
+        deployed.serve()
+
+
+@pytest.mark.parametrize("field", ["begin", "offline"])
+def test_where_nobody_comes_the_field_is_named_that_was_waited_for(deployed, monkeypatch, field):
+    if field == "offline":
+        with pytest.raises(KeyboardInterrupt):
+            deployed.serve(ends(signal.SIGTERM, after=1))
+    monkeypatch.setattr(serving, "_link", lambda *given, **more: FakeLink())
+    deployed.edit({"begin": "begin = 600.0", "offline": "offline = 90.0"}[field], f"{field} = 0.05")
+    with pytest.raises(BadValue, match=rf"^waiting\.{field} = 0\.05 seconds are over, and no client has come; start the"):
+        deployed.serve()
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_who_takes_part_stays_as_it_was(deployed, chosen):
+    deployed.edit('chosen_by = "clients"', 'chosen_by = "server"')
+    deployed.edit("share = 1.0", "share = 0.9")
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve(ends(signal.SIGTERM, after=1))
+    deployed.edit("share = 0.9", "share = 1.0")
+    if not chosen:
+        deployed.edit('chosen_by = "server"', 'chosen_by = "clients"')
+    with pytest.raises(BadValue, match="is not that of the run" if chosen else "is another run"):
+        deployed.serve()
+
+
+# ---------------------------------------------------------------------- what carries questions
+
+
+def test_a_link_has_tls_and_keys_unless_the_server_is_insecure(tmp_path):
+    for insecure in (False, True):
+        project = tmp_path / str(insecure)
+        made(project, written_config(tmp_path), insecure=insecure)
+        places = ProjectPlaces(project).server
+        link = serving._link(server_settings(places.folder), places, 1000)
+        assert link.keys is not insecure
+        assert link._address.certificate == (None if insecure else places.authority)
+        assert link._most == 1000
+        assert link._secret == places.secret.read_bytes()
+        assert exchanges.Exchange(link).registered == (set() if insecure else set(CLIENTS))
