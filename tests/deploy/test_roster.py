@@ -15,7 +15,7 @@ def places(tmp_path):
     places.nodes.mkdir(parents=True, mode=0o700)
     places.folder.chmod(0o700)
     places.key.parent.mkdir(mode=0o700)
-    for path in (places.secret, places.key):
+    for path in (places.secret, places.key, places.certificate, places.authority):
         path.write_bytes(b"x")
         path.chmod(0o600)
     for name in ("a", "b%20c"):
@@ -58,6 +58,19 @@ def test_what_is_no_key_is_refused_by_its_name(places, line):
     (places.nodes / "a.pub").write_text(line)
     with pytest.raises(BadValue, match=r"nodes/a\.pub is no public key of a SuperNode"):
         noted(places)
+
+
+@pytest.mark.parametrize("name", ["secret", "key", "certificate", "authority"])
+def test_a_file_that_is_missing_is_named(places, name):
+    path = getattr(places, name)
+    path.unlink()
+    with pytest.raises(BadValue, match=f"server = {path} is not there; .* copy the whole folder"):
+        noted(places)
+    if name == "secret":
+        with pytest.raises(BadValue, match="is not there"):
+            noted(places, insecure=True)
+    else:
+        assert noted(places, insecure=True) == []
 
 
 @pytest.mark.parametrize("name", ["secret", "key"])

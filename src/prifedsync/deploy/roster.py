@@ -25,7 +25,11 @@ def roster(folder: Path) -> dict[str, bytes]:
 
 
 def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
-    """Refuse keys that cannot be told apart, or that others may use; say who cannot come."""
+    """Refuse keys that are missing, that cannot be told apart, or that others may use; say who cannot come."""
+    keys = () if settings.insecure else (places.key, places.certificate, places.authority)
+    for path in (places.secret, *keys):
+        if not path.is_file():
+            raise BadValue("server", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
     check_private("tasks.secret", places.secret)
     if settings.insecure:
         return

@@ -39,6 +39,7 @@ from ..values import BadValue
 from .board import Board
 from .described import described, document_of
 from .places import ServerPlaces
+from .processes import check_flower
 from .roster import check_roster, roster
 from .settings import ServerSettings, server_settings
 from .started import Started, has_checkpoint, rounds_done
@@ -76,6 +77,7 @@ class _Begun:
 
 
 def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
+    check_flower()
     from ..engines.flower.exchange import Exchange, Patience
     from ..engines.flower.through import Through
 

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from ..values import BadValue
 from .places import ServerPlaces
-from .processes import FLOWER, Process, program, wait_until_listening
+from .processes import FLOWER, Process, check_free, program, wait_until_listening
 from .settings import ServerSettings
 
 SECONDS_TO_START = 60.0
@@ -55,6 +55,7 @@ class SuperLink:
             self._over.wait(AGAIN)
 
     def _run_once(self) -> None:
+        check_free(self._settings.listen.host, self._settings.listen.port)  # else its owner would pass for our SuperLink
         self.process = Process(self._command(), self._places.flower / "superlink.log", self._home())
         try:
             wait_until_listening(self.process, self._settings.place, SECONDS_TO_START)
