@@ -21,7 +21,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class ListenConfig:
     """Where the SuperLink listens."""
 
-    host: str = field("127.0.0.1", "address that the SuperLink listens on; 0.0.0.0 for all of this machine")
+    host: str = field(
+        "127.0.0.1", "address that the SuperLink listens on; 0.0.0.0 or :: for all of this machine, by IPv4 or by IPv6"
+    )
     port: int = field(9092, "port that the SuperLink listens on", 1, 65535)
 
 
@@ -70,8 +72,8 @@ class ServerSettings:
     @property
     def place(self) -> str:
         """Where this machine's own processes reach the SuperLink."""
-        host = "127.0.0.1" if self.listen.host in ("0.0.0.0", "") else self.listen.host
-        return placed(host, self.listen.port)
+        own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+        return placed(own.get(self.listen.host, self.listen.host), self.listen.port)
 
 
 @dataclass(frozen=True, kw_only=True)
