@@ -95,6 +95,14 @@ def test_a_port_that_was_just_left_is_free():
     check_free(*place)
 
 
+def test_what_is_tried_again_is_not_said_before_it_is_given_up(link, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(links, "check_free", check_free)
+    settings = ServerSettings(listen=ListenConfig(host="192.0.2.1"))
+    with pytest.raises(BadValue):
+        SuperLink(settings, ServerPlaces(tmp_path)).__enter__()
+    assert not caplog.records
+
+
 def test_a_host_of_another_machine_is_refused():
     with pytest.raises(BadValue, match=r"listen = 192\.0\.2\.1:9092 cannot be listened on"):
         check_free("192.0.2.1", 9092)

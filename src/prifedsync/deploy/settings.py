@@ -125,7 +125,9 @@ def site_settings(folder: Path) -> SiteSettings:
 def _read(kind: type[S], folder: Path, name: str) -> S:
     path = folder / name
     if not path.is_file():
-        raise BadValue("folder", folder, f"has no {name}", "`prifedsync deploy init DIR` makes a project")
+        part = "server" if kind is ServerSettings else "clients/NAME/site"
+        remedy = f"name the folder {part} of a project; `prifedsync deploy init DIR` makes one"
+        raise BadValue("folder", folder, f"has no {name}", remedy)
     found = values(kind, file_values(str(path), path, name), "", kind)
     return kind(**found, folder=folder.resolve())
 

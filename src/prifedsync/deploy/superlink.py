@@ -51,7 +51,8 @@ class SuperLink:
                 self._run_once()
             except (BadValue, OSError) as error:  # it does not listen, or there is no memory or disk for it
                 self._failed = error
-                log.warning("the SuperLink could not be started: %s", error)
+                if self._listens.is_set():  # else it is raised after the last start
+                    log.warning("the SuperLink could not be started: %s", error)
             self._over.wait(AGAIN)
 
     def _run_once(self) -> None:
