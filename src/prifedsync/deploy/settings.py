@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -14,6 +15,7 @@ from ..values import BadValue
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
+HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -97,7 +99,7 @@ class SiteSettings:
             if not getattr(self, name):
                 raise BadValue(name, '""', "must be set", f'give it in site.toml: {name} = "…"')
         host, colon, port = self.server.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        if not (HOST.fullmatch(host) and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
             raise BadValue("server", self.server, 'must be "host:port"', 'as in "fl.example.org:9092"')
         _check_insecure(self.insecure, "server", host.strip("[]"))
 
