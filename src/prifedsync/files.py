@@ -80,9 +80,12 @@ def damaged(path: Path | None) -> BadValue:
 
 
 @contextmanager
-def claimed(folder: Path, new: bool) -> Iterator[Path]:
-    """Lock the run folder for this process: two processes in one folder would add the same noise."""
-    field = "out" if new else "resume"
+def claimed(folder: Path, new: bool, field: str = "resume") -> Iterator[Path]:
+    """Lock the run folder for this process: two processes in one folder would add the same noise.
+
+    field: what a refusal is about where the folder is not new.
+    """
+    field = "out" if new else field
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
     try:

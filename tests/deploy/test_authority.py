@@ -99,7 +99,13 @@ def test_a_new_certificate_is_of_the_same_authority(tmp_path):
     key = places.server.key.read_bytes()
     write_server_certificate(places, read_authority(places), hosts_of(places.server.certificate))
     assert places.server.key.read_bytes() != key
-    assert set(hosts_of(places.server.certificate)) == {"10.0.0.7", "fl.example.org", "127.0.0.1", "localhost"}
+    assert set(hosts_of(places.server.certificate)) == {
+        "10.0.0.7",
+        "fl.example.org",
+        "127.0.0.1",
+        "::1",
+        "localhost",
+    }
     handshake(places, before, "fl.example.org")
 
 

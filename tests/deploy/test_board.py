@@ -9,6 +9,7 @@ from prifedsync.deploy import board as boards
 from prifedsync.deploy.board import Board
 from prifedsync.deploy.status import read
 from prifedsync.local.answers import Absent, Lost, Refused, Sent
+from prifedsync.values import BadValue
 
 from ..owner.sites import run_document, until
 
@@ -66,15 +67,20 @@ def test_who_is_nowhere_is_not_registered(board):
 
 
 @pytest.mark.parametrize(
-    ("raised", "phase"),
-    [(None, "finished"), (KeyboardInterrupt(), "ended"), (ValueError("no room"), "stopped by an error")],
+    ("raised", "phase", "said"),
+    [
+        (None, "finished", ""),
+        (KeyboardInterrupt(), "ended", ""),
+        (ValueError("no room"), "stopped by an error", "ValueError: no room"),
+        (BadValue("port", 1, "is taken"), "stopped by an error", "port = 1 is taken"),
+    ],
 )
-def test_it_says_how_the_run_ended(board, raised, phase):
+def test_it_says_how_the_run_ended(board, raised, phase, said):
     with pytest.raises(type(raised)) if raised else nullcontext(), board:
         if raised:
             raise raised
     assert read(board._path).phase == phase
-    assert ("no room" in read(board._path).error) == isinstance(raised, ValueError)
+    assert read(board._path).error == said
 
 
 def test_a_full_disk_ends_no_status(board, monkeypatch):

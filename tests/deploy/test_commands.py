@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from prifedsync import cli
+from prifedsync.deploy import processes
 from prifedsync.deploy.nodes import make_node_key
 from prifedsync.deploy.places import ServerPlaces, SitePlaces
 from prifedsync.deploy.settings import server_settings
@@ -122,3 +123,20 @@ def test_a_new_certificate(project, call):
 def test_an_insecure_project_has_no_certificate(tmp_path, call):
     call("init", tmp_path / "p", written_config(tmp_path), "--insecure")
     assert "has no authority/ca.key" in call("certificate", tmp_path / "p", status=2)
+
+
+@pytest.mark.parametrize("package", ["flwr", "httpx"])
+def test_without_the_extra_one_line_says_what_to_install(project, tmp_path, call, monkeypatch, package):
+    monkeypatch.setattr(processes, "find_spec", lambda name: None if name == package else object())
+    monkeypatch.setitem(sys.modules, package, None)
+    for words in (("local", project, "--out", tmp_path / "out"), ("serve", project / "server")):
+        _is_told(call(*words, status=2), package)
+    _is_told(call("join", project / "clients/north/site", status=2), package)
+    assert not (tmp_path / "out").exists()
+
+
+def _is_told(said, package):
+    assert said == (
+        f"prifedsync: flower is not installed here: there is no package {package}; "
+        "install the extra: pip install 'prifedsync[flower]'\n"
+    )

@@ -17,9 +17,10 @@ from prifedsync.asking.tensors import packed_bytes
 from prifedsync.config import load
 from prifedsync.deploy import project as project_module
 from prifedsync.deploy.example import HOSPITALS, TESTS, UNLABELLED, example
+from prifedsync.deploy.hosts import ALWAYS, Reached
 from prifedsync.deploy.places import ProjectPlaces, ServerPlaces, SitePlaces
 from prifedsync.deploy.project import _question_bytes
-from prifedsync.deploy.settings import MOST_QUESTION, server_settings, site_settings
+from prifedsync.deploy.settings import MOST_QUESTION, ListenConfig, ServerSettings, server_settings, site_settings
 from prifedsync.owner import admission
 from prifedsync.owner.checkup import checkup
 from prifedsync.owner.desk import Desk
@@ -409,6 +410,24 @@ def test_a_run_that_owners_cannot_take_is_refused_before_anything_is_written(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml", "tables"]
 
 
+def test_a_column_of_clients_that_is_not_there_is_refused(tmp_path):
+    table(tmp_path / "all.csv", rows(40))
+    text = BASE.replace('"tables"', '"all.csv"').replace("classes = 2", 'classes = 2\nclient_column = "clinic"')
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(BadValue, match=r"data\.client_column = 'clinic' is not a column of all\.csv"):
+        made(tmp_path / "p", tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize("missing", ["y", "who"])
+def test_an_array_that_is_not_there_is_refused(tmp_path, missing):
+    arrays = {"x": np.zeros((40, 3)), "y": np.arange(40) % 2, "who": np.arange(40), "client": np.arange(40) // 20}
+    np.savez(tmp_path / "all.npz", **{name: values for name, values in arrays.items() if name != missing})
+    text = BASE.replace('"csv"', '"npz"').replace('"tables"', '"all.npz"').replace('categories = { sex = ["f", "m"] }', "")
+    (tmp_path / "run.toml").write_text(text.replace("{ age = [0, 100], dose = [0, 1] }", '{ "*" = [0, 1] }'))
+    with pytest.raises(BadValue, match=f"must include {missing}"):
+        made(tmp_path / "p", tmp_path / "run.toml", "data.person=who", "data.rows_per_person=2")
+
+
 def test_a_file_that_does_not_say_whose_its_records_are_is_refused(tmp_path):
     table(tmp_path / "all.csv", rows(40))
     (tmp_path / "run.toml").write_text(BASE.replace("tables", "all.csv"))
@@ -448,6 +467,23 @@ def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
 def test_a_host_that_no_client_reaches_is_refused(tmp_path, host):
     with pytest.raises(BadValue, match="host = "):
         made(tmp_path / "p", hosts=(host,))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "listen", "own"),
+    [
+        (("127.0.0.1",), "127.0.0.1", "127.0.0.1:9092"),
+        (("::1",), "::1", "[::1]:9092"),
+        (("2001:db8::7", "::1"), "::", "[::1]:9092"),
+        (("fl.example.org", "2001:db8::7"), "0.0.0.0", "127.0.0.1:9092"),
+        (("10.0.0.7",), "0.0.0.0", "127.0.0.1:9092"),
+    ],
+)
+def test_the_server_listens_where_clients_look_for_it(hosts, listen, own):
+    reached = Reached(hosts=hosts)
+    assert reached.listen == listen
+    assert ServerSettings(listen=ListenConfig(host=listen)).place == own
+    assert own.rpartition(":")[0].strip("[]") in ALWAYS
 
 
 def test_an_insecure_project_is_for_one_machine_and_has_no_keys(tmp_path):

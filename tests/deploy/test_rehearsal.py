@@ -1,4 +1,4 @@
-"""A rehearsal is a copy: nothing outside of it is asked, written or left behind."""
+"""What a rehearsal uses and leaves alone: nothing runs here. `tests/flower` has whole rehearsals."""
 
 import os
 import signal
@@ -6,125 +6,135 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prifedsync.config import to_toml
-from prifedsync.deploy import rehearsal
+from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy.places import ProjectPlaces
 from prifedsync.deploy.rehearsal import clients_of, rehearse, rehearsed
 from prifedsync.deploy.settings import site_settings
 from prifedsync.files import write_file
+from prifedsync.owner.checkup import LONGEST_SOCKET
 from prifedsync.owner.policy import read
 from prifedsync.owner.records import records_of
+from prifedsync.values import BadValue
 
-from .runs import made, rows, survived, table, written_config
-
-CLIENTS = ("north", "south")
+from .runs import BASE, made, survived, written_config
 
 
 @pytest.fixture
 def project(tmp_path):
-    made(tmp_path / "project", written_config(tmp_path))
-    return ProjectPlaces(tmp_path / "project")
+    made(tmp_path / "p", written_config(tmp_path))
+    return ProjectPlaces(tmp_path / "p")
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    """Where copies are made."""
-    folder = tmp_path / "copies"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
-def with_records_at(places, path):
+def moved_records(project, name, place):
+    """An owner's records, where its policy names them, as on a machine of its own."""
+    places = project.client(name)
     policy = read(places.policy)
-    changed = replace(policy, data=replace(policy.data, path=str(path)))
+    content = (places.owner / "records.csv").read_bytes()
+    write_file(place, content, private=True)
+    changed = replace(policy, data=replace(policy.data, path=str(place)))
     write_file(places.policy, to_toml(changed).encode(), private=True)
+    return content
 
 
-def test_records_of_an_owner_that_lie_elsewhere_stay_as_they_are(project, tmp_path):
-    """A policy may name any file of the machine: made-up records must not be written there."""
-    real = tmp_path / "disk" / "real.csv"
-    table(real, rows(30, seed=7))
-    real.chmod(0o600)
-    with_records_at(project.client("north"), real)
-    before = real.read_bytes()
-    notes = []
-    with rehearsed(project.folder, note=notes.append) as copy:
-        policies = {place.folder.name: read(place.policy) for place in clients_of(copy)}
-        assert real.read_bytes() == before
-        for policy in policies.values():
-            found = policy.folder / policy.data.path
-            assert found.resolve().is_relative_to(copy.folder.resolve())
-            assert found.read_bytes() != before
-            records_of(policy)
-    assert notes == [f"the records of client {name} are made up" for name in CLIENTS]
+def test_records_of_an_owner_are_neither_changed_nor_copied(project, tmp_path):
+    content = moved_records(project, "north", tmp_path / "hospital.csv")
+    with rehearsed(project.folder) as copy:
+        policy = read(copy.client("north").policy)
+        assert len(records_of(policy).train) == policy.source.records
+        assert (policy.folder / policy.data.path).read_bytes() != content
+        files = [path for path in copy.folder.rglob("*") if path.is_file()]
+        assert content not in [path.read_bytes() for path in files]
+    assert (tmp_path / "hospital.csv").read_bytes() == content
+    assert (project.client("south").owner / "records.csv").read_bytes() == (tmp_path / "tables/south.csv").read_bytes()
+
+
+def test_real_records_are_read_where_they_lie(project, tmp_path):
+    content = moved_records(project, "north", tmp_path / "hospital.csv")
     with rehearsed(project.folder, real_records=True) as copy:
-        assert (copy.client("north").owner / read(copy.client("north").policy).data.path).read_bytes() == before
-    assert real.read_bytes() == before
+        for name in ("north", "south"):
+            policy = read(copy.client(name).policy)
+            assert (policy.folder / policy.data.path).read_bytes() == (tmp_path / f"tables/{name}.csv").read_bytes()
+    assert (tmp_path / "hospital.csv").read_bytes() == content
 
 
-def test_real_records_are_not_in_a_copy_with_made_up_ones(project):
-    real = {name: (project.client(name).owner / "records.csv").read_bytes() for name in CLIENTS}
-    with rehearsed(project.folder) as copy:
-        for path in copy.folder.rglob("*"):
-            if path.is_file():
-                assert path.read_bytes() not in real.values()
-
-
-def test_the_daemon_of_a_real_owner_is_not_asked(project, tmp_path):
-    """A site may name the socket of a daemon that runs: asked there, a rehearsal would spend a real budget."""
+def test_an_owners_own_daemon_is_not_asked(project, tmp_path):
     site = project.client("north").site
-    settings = replace(site_settings(site), socket=str(tmp_path / "real.sock"))
-    write_file(site / "site.toml", to_toml(settings).encode())
+    write_file(site / "site.toml", to_toml(replace(site_settings(site), socket="/run/owner.sock")).encode())
     with rehearsed(project.folder) as copy:
+        place = copy.client("north")
+        assert site_settings(place.site).owner.resolve() == read(place.policy).path("socket").resolve()
+
+
+def test_clients_of_any_name_are_rehearsed(tmp_path):
+    names = {"run": 30, "flower": 31, "a.log": 32, "b.csv": 33}
+    made(tmp_path / "p", written_config(tmp_path, clients=names))
+    with rehearsed(tmp_path / "p") as copy:
+        assert {read(place.policy).client for place in clients_of(copy)} == set(names)
+
+
+def test_arrays_that_cannot_be_made_up_are_named_where_the_owner_has_them(tmp_path):
+    for seed, name in enumerate(("north", "south")):
+        draw = np.random.default_rng(seed)
+        (tmp_path / "arrays").mkdir(exist_ok=True)
+        np.savez(tmp_path / f"arrays/{name}.npz", x=draw.random((20, 3)), y=draw.integers(0, 2, 20))
+    text = BASE.replace('"csv"', '"npz"').replace('"tables"', '"arrays"').replace('categories = { sex = ["f", "m"] }', "")
+    (tmp_path / "run.toml").write_text(text.replace("{ age = [0, 100], dose = [0, 1] }", '{ "*" = [0, 1] }'))
+    made(tmp_path / "p", tmp_path / "run.toml")
+    place = tmp_path / "p/clients/north/owner/records.npz"
+    with pytest.raises(BadValue) as refused:
+        rehearse(tmp_path / "p", tmp_path / "out")
+    assert str(refused.value).startswith(f"data.path = {place} cannot be made up")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_once(project, tmp_path):
+    with pytest.raises(BadValue, match=r"out = .* cannot be made"):
+        rehearse(project.folder, tmp_path / "run.toml/out")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_nothing_stays_where_a_signal_ends_it(project, tmp_path, monkeypatch, number):
+    seen = []
+
+    def interrupted(copy):
+        seen.append(copy.folder)
+        assert copy.folder.is_dir()
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(rehearsals, "Clients", interrupted)
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        rehearse(project.folder, tmp_path / "out")
+    (folder,) = seen
+    assert not Path(folder).exists()
+    assert not (tmp_path / "out").exists()
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_nothing_stays_where_it_is_ended_while_it_is_copied(project, tmp_path, monkeypatch, number):
+    """The copy holds keys."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    monkeypatch.setattr(rehearsals, "_move_server", lambda copy, port: os.kill(os.getpid(), number))
+    with survived(number), pytest.raises(KeyboardInterrupt):
+        rehearse(project.folder, tmp_path / "out")
+    assert list(copies.iterdir()) == []
+
+
+def test_a_long_name_has_a_socket_all_the_same(tmp_path):
+    name = "연세대학교세브란스병원"
+    made(tmp_path / "p", written_config(tmp_path, clients={name: 30, "b": 31}))
+    with rehearsed(tmp_path / "p") as copy:
         for place in clients_of(copy):
-            assert site_settings(place.site).owner.resolve() == read(place.policy).path("socket").resolve()
-            assert site_settings(place.site).owner.resolve().is_relative_to(copy.folder.resolve())
-
-
-@pytest.mark.parametrize("name", ["run", "flower", "ward.log"])
-def test_a_client_may_have_the_name_of_a_file_that_is_left_out(tmp_path, name):
-    made(tmp_path / "project", written_config(tmp_path, clients={name: 30, "south": 40}))
-    with rehearsed(tmp_path / "project") as copy:
-        assert {place.folder.name for place in clients_of(copy)} == {name, "south"}
-
-
-class Started:
-    """The clients of a rehearsal that is ended while they start."""
-
-    ended = False
-
-    def __init__(self, copy):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        Started.ended = True
-
-    def wait_for_owners(self):
-        os.kill(os.getpid(), Started.number)
-        raise AssertionError("it goes on")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_rehearsal_that_is_ended_while_it_starts_leaves_nothing(project, elsewhere, monkeypatch, number):
-    """Its copy holds keys, and perhaps records."""
-    Started.number = number
-    Started.ended = False
-    monkeypatch.setattr(rehearsal, "Clients", Started)
-    with survived(number), pytest.raises(KeyboardInterrupt):
-        rehearse(project.folder, Path(project.folder) / "out")
-    assert Started.ended
-    assert list(elsewhere.iterdir()) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_one_that_is_ended_while_it_is_copied_leaves_nothing_either(project, elsewhere, monkeypatch, number):
-    monkeypatch.setattr(rehearsal, "_move_server", lambda copy, port: os.kill(os.getpid(), number))
-    with survived(number), pytest.raises(KeyboardInterrupt):
-        rehearse(project.folder, Path(project.folder) / "out")
-    assert list(elsewhere.iterdir()) == []
+            assert len(str(read(place.policy).path("socket"))) <= LONGEST_SOCKET
+    (unit,) = [path.read_text() for path in (tmp_path / "p/clients").glob("%*/prifedsync-owner.service")]
+    home = unit.partition("owner serve ")[2].partition("/owner/policy.toml")[0]
+    assert len(f"{home}/owner/../door/owner.sock") <= LONGEST_SOCKET
+    (page,) = [path.read_text() for path in (tmp_path / "p/clients").glob("%*/README.md")]
+    assert f"copy this folder to `{home}`" in page

@@ -1,10 +1,13 @@
 """What a server says of its roster before it starts anything."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from prifedsync.deploy.authority import issue, new_authority
 from prifedsync.deploy.nodes import make_node_key
 from prifedsync.deploy.places import ServerPlaces, SitePlaces
-from prifedsync.deploy.roster import check_roster, roster
+from prifedsync.deploy.roster import check_files, check_roster, roster
 from prifedsync.deploy.settings import ServerSettings
 from prifedsync.values import BadValue
 
@@ -15,7 +18,7 @@ def places(tmp_path):
     places.nodes.mkdir(parents=True, mode=0o700)
     places.folder.chmod(0o700)
     places.key.parent.mkdir(mode=0o700)
-    for path in (places.secret, places.key):
+    for path in (places.config, places.preprocessing, places.secret, places.key, places.certificate, places.authority):
         path.write_bytes(b"x")
         path.chmod(0o600)
     for name in ("a", "b%20c"):
@@ -58,6 +61,36 @@ def test_what_is_no_key_is_refused_by_its_name(places, line):
     (places.nodes / "a.pub").write_text(line)
     with pytest.raises(BadValue, match=r"nodes/a\.pub is no public key of a SuperNode"):
         noted(places)
+
+
+@pytest.mark.parametrize("name", ["config", "preprocessing", "secret", "key", "certificate", "authority"])
+def test_a_file_that_is_missing_is_named(places, name):
+    path = getattr(places, name)
+    path.unlink()
+    with pytest.raises(BadValue, match=f"server = {path} is not there; .* copy the whole folder"):
+        check_files(ServerSettings(), places)
+    if name in ("certificate", "key", "authority"):
+        check_files(ServerSettings(insecure=True), places)
+    else:
+        with pytest.raises(BadValue, match="is not there"):
+            check_files(ServerSettings(insecure=True), places)
+
+
+@pytest.mark.parametrize(("shown", "days"), [("is valid from .* set the clock", -900), ("is valid from", 2)])
+def test_a_certificate_of_another_time_is_refused_at_once(places, shown, days):
+    authority = new_authority()
+    places.certificate.write_bytes(issue(authority, ["fl.example.org"])[1])
+    check_files(ServerSettings(), places)
+    places.certificate.write_bytes(issue(authority, ["fl.example.org"], datetime.now(UTC) + timedelta(days=days))[1])
+    with pytest.raises(BadValue, match=f"certificate = .*{shown}"):
+        check_files(ServerSettings(), places)
+    check_files(ServerSettings(insecure=True), places)
+
+
+def test_who_cannot_come_is_said_in_the_order_of_the_config(places):
+    names = [f"client {number}" for number in range(20)]
+    said = [note for note in noted(places, names) if "has no key" in note]
+    assert said == [f"client {name} has no key in nodes/ yet, and cannot come without" for name in names]
 
 
 @pytest.mark.parametrize("name", ["secret", "key"])

@@ -189,3 +189,22 @@ def test_the_supernode_is_asked(tmp_path, monkeypatch):
     supernode = vouched([HERE])
     for said in told(with_tls(supernode, tmp_path), supernode, tmp_path, monkeypatch):
         assert said.startswith(ASKED)
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:9092", "fl.example.org:443", "[::1]:9092", "[2001:db8::7]:1"])
+def test_a_place_of_a_server(server):
+    assert SiteSettings(client="a", server=server).server == server
+
+
+@pytest.mark.parametrize(
+    "server", ["fl.example.org", ":9092", "fl:0", "fl:65536", "fl:９", "https://fl:9092", "fl :9092", "::1:9092", "[]:1"]
+)
+def test_what_is_no_place_of_a_server_is_refused(server):
+    with pytest.raises(BadValue, match=r"server = .* must be"):
+        SiteSettings(client="a", server=server)
+
+
+@pytest.mark.parametrize("server", ["0.0.0.0:9092", "[::]:9092", "10.0.0.7:9092", "localhost.example.org:9092"])
+def test_insecure_is_for_loopback_alone(server):
+    with pytest.raises(BadValue, match="insecure = true cannot be combined with server"):
+        SiteSettings(client="a", server=server, insecure=True)

@@ -1,5 +1,6 @@
 """A SuperLink that ends is started again; one that never listens is given up with a reason."""
 
+import socket
 import threading
 import time
 
@@ -7,7 +8,8 @@ import pytest
 
 from prifedsync.deploy import superlink as links
 from prifedsync.deploy.places import ServerPlaces
-from prifedsync.deploy.settings import ServerSettings
+from prifedsync.deploy.processes import check_free
+from prifedsync.deploy.settings import ListenConfig, ServerSettings
 from prifedsync.deploy.superlink import SuperLink
 from prifedsync.values import BadValue
 
@@ -41,6 +43,7 @@ def link(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "program", lambda name: name)
     monkeypatch.setattr(links, "AGAIN", 0.01)
     monkeypatch.setattr(links, "wait_until_listening", lambda process, place, seconds: None)
+    monkeypatch.setattr(links, "check_free", lambda host, port: None)
     return SuperLink(ServerSettings(), ServerPlaces(tmp_path))
 
 
@@ -92,3 +95,34 @@ class Interrupted(threading.Event):
     def wait(self, timeout=None):
         until(lambda: FakeProcess.started)
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_that_another_program_has_is_refused_and_nothing_is_started(link, tmp_path, monkeypatch, host):
+    monkeypatch.setattr(links, "check_free", check_free)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        settings = ServerSettings(listen=ListenConfig(host=host, port=other.getsockname()[1]))
+        with pytest.raises(BadValue, match=r"cannot be listened on \(Address already in use\); .* in server\.toml"):
+            SuperLink(settings, ServerPlaces(tmp_path)).__enter__()
+    assert not FakeProcess.started
+
+
+def test_a_port_that_was_just_left_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as left:
+        place = left.getsockname()
+        with socket.create_connection(place):
+            left.accept()[0].close()
+    check_free(*place)
+
+
+def test_what_is_tried_again_is_not_said_before_it_is_given_up(link, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(links, "check_free", check_free)
+    settings = ServerSettings(listen=ListenConfig(host="192.0.2.1"))
+    with pytest.raises(BadValue):
+        SuperLink(settings, ServerPlaces(tmp_path)).__enter__()
+    assert not caplog.records
+
+
+def test_a_host_of_another_machine_is_refused():
+    with pytest.raises(BadValue, match=r"listen = 192\.0\.2\.1:9092 cannot be listened on"):
+        check_free("192.0.2.1", 9092)

@@ -63,6 +63,14 @@ def test_the_server_has_a_user_of_its_own(project):
     assert server["ExecStart"].endswith("prifedsync deploy serve /srv/prifedsync/server")
 
 
+def test_a_server_on_a_low_port_may_listen_there(tmp_path):
+    source = written_config(tmp_path)
+    for port, wanted in ((443, "CAP_NET_BIND_SERVICE"), (9443, "")):
+        made(tmp_path / str(port), source, hosts=("fl.example.org",), port=port)
+        server = service(tmp_path / str(port) / "server/prifedsync-server.service")
+        assert (server["CapabilityBoundingSet"], server["AmbientCapabilities"]) == (wanted, wanted)
+
+
 def test_systemd_reads_the_units(project, tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("there is no systemd here")

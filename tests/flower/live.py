@@ -125,6 +125,12 @@ def status_of(copy):
     return json.loads(command("deploy", "status", copy.server.folder, "--json"))
 
 
+def records_of_owner(copy, name):
+    """The file of an owner's records, which lies in its project and not in the copy."""
+    policy = read(copy.client(name).policy)
+    return policy.folder / policy.data.path
+
+
 def lines_of(copy):
     """The log of the rounds."""
     return [json.loads(line) for line in (copy.server.run / "rounds.jsonl").read_text().splitlines()]

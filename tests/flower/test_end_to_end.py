@@ -45,6 +45,7 @@ from .live import (
     listeners_of,
     logs_shown,
     processes_of,
+    records_of_owner,
     status_of,
     until,
 )
@@ -124,8 +125,9 @@ def _first(seen):
 def _wanted(copy):
     """All that a site has, by its right path."""
     owner = [copy.client(name).owner for name in NAMES]
-    files = [folder / name for folder in owner for name in ("records.csv", "ledger.db", "policy.toml", "identity.key")]
-    return [*files, *(copy.client(name).site / "node.key" for name in NAMES)]
+    files = [folder / name for folder in owner for name in ("ledger.db", "policy.toml", "identity.key")]
+    records = [records_of_owner(copy, name) for name in NAMES]
+    return [*records, *files, *(copy.client(name).site / "node.key" for name in NAMES)]
 
 
 def _second(seen):
@@ -231,7 +233,7 @@ def test_the_ledgers_have_every_round_once(seen):
 
 
 def test_the_released_model_predicts(seen, tmp_path):
-    table = (seen.copy.client("hospital-a").owner / "records.csv").read_text().splitlines()
+    table = records_of_owner(seen.copy, "hospital-a").read_text().splitlines()
     rows = tmp_path / "rows.csv"
     rows.write_text("\n".join(line.rpartition(",")[0] for line in table[:11]) + "\n")
     answers = list(csv.DictReader(command("predict", seen.copy.server.run, rows).splitlines()))
@@ -272,7 +274,7 @@ def test_nothing_of_a_site_is_in_what_the_operator_got(seen):
     assert str(seen.copy.folder) not in text
     for name in NAMES:
         assert name not in text
-        records = (seen.copy.client(name).owner / "records.csv").read_text().splitlines()
+        records = records_of_owner(seen.copy, name).read_text().splitlines()
         assert not any(line[:20] in text for line in records)
 
 

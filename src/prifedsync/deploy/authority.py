@@ -129,6 +129,20 @@ def hosts_of(certificate: Path) -> tuple[str, ...]:
     return (*names, *addresses)
 
 
+def check_valid(certificate: Path, now: datetime | None = None) -> None:
+    """Refuse a certificate that is not valid at this time."""
+    now = now or datetime.now(UTC)
+    remedy = "`prifedsync deploy certificate` makes a new one, where the project is"
+    try:
+        read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except ValueError:
+        raise BadValue("certificate", certificate, "is no certificate", remedy) from None
+    begin, end = read.not_valid_before_utc, read.not_valid_after_utc
+    if not begin <= now <= end:
+        rule = f"is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, and it is {now:%Y-%m-%d %H:%M} UTC here"
+        raise BadValue("certificate", certificate, rule, f"set the clock of this machine, or {remedy}")
+
+
 def ends(certificate: Path) -> datetime:
     """When a certificate expires."""
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc

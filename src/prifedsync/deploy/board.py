@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..asking.document import RunDocument
 from ..local.answers import Absent, Answer, Lost, Refused, Sent
+from ..values import BadValue
 from .status import ClientStatus, Node, Phase, Reaction, Status, is_late, write
 
 WORDS: dict[type[Answer], Reaction] = {Sent: "sent", Absent: "absent", Refused: "refused", Lost: "lost"}
@@ -75,7 +76,7 @@ class Board:
             self._phase = "ended"
         else:
             self._phase = "stopped by an error"
-        self._write("" if error is None else f"{type(error).__name__}: {error}")
+        self._write("" if error is None or self._phase == "ended" else _said(error))
 
     def round_begins(self, round: int, names: Sequence[str]) -> None:
         """These clients are asked now. `round` counts from 0, as Algorithm 1 does, and the page from 1."""
@@ -135,3 +136,8 @@ class Board:
         for name in self._document.names:
             nodes[name] = "online" if name in online else "offline" if name in registered else "not registered"
         return nodes
+
+
+def _said(error: BaseException) -> str:
+    """A refusal says all by itself; another error may have no words but its name."""
+    return str(error) if isinstance(error, BadValue) else f"{type(error).__name__}: {error}"

@@ -9,8 +9,7 @@ from ipaddress import ip_address
 from ..values import BadValue, whole
 from .settings import LOOPBACK, placed
 
-ALWAYS = ("127.0.0.1", "localhost")  # the server's own processes reach it so
-EVERYWHERE = "0.0.0.0"
+ALWAYS = ("127.0.0.1", "::1", "localhost")  # the server's own processes reach it so
 LONGEST_HOST = 253  # characters
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
 
@@ -42,10 +41,11 @@ class Reached:
 
     @property
     def listen(self) -> str:
-        """The address that the server listens on."""
+        """The address that the server listens on. One that has names, or addresses of both kinds, listens on IPv4."""
+        only_ipv6 = all(":" in host for host in self.hosts)
         if any(host not in LOOPBACK for host in self.hosts):
-            return EVERYWHERE
-        return "::1" if self.hosts == ("::1",) else "127.0.0.1"
+            return "::" if only_ipv6 else "0.0.0.0"
+        return "::1" if only_ipv6 else "127.0.0.1"
 
 
 def is_address(host: str) -> bool:

@@ -11,13 +11,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..values import NOT_GIVEN, BadValue
+from .settings import placed
 
 PR_SET_PDEATHSIG = 1
 SECONDS_TO_END = 10.0
 MOST_LOG = 10 * 2**20  # bytes of a log, above which a start begins a new one
+EXTRA = "install the extra: pip install 'prifedsync[flower]'"
 _LIBC = ctypes.CDLL(None)
 
 FLOWER = {  # Flower asks nobody on the internet, and installs nothing
@@ -99,8 +102,17 @@ def program(name: str) -> str:
     """A program that is installed beside this Python."""
     path = Path(sys.executable).with_name(name)
     if not path.is_file():
-        raise BadValue("flower", str(path), "is not installed", "install the extra: pip install 'prifedsync[flower]'")
+        raise BadValue("flower", path, "is not installed", EXTRA)
     return str(path)
+
+
+def check_flower() -> None:
+    """Refuse to go on without the extra, before anything is started."""
+    for name in ("flwr", "httpx"):
+        if find_spec(name) is None:
+            raise BadValue("flower", NOT_GIVEN, f"is not installed here: there is no package {name}", EXTRA)
+    program("flower-superlink")
+    program("flower-supernode")
 
 
 def own(*words: str) -> list[str]:
@@ -113,6 +125,18 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def check_free(host: str, port: int) -> None:
+    """Refuse a place at which this process cannot listen: another program has the port, for instance."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((host, port))
+    except OSError as error:
+        rule = f"cannot be listened on ({error.strerror})"
+        remedy = "end the program that has this port, or set listen.host and listen.port in server.toml"
+        raise BadValue("listen", placed(host, port), rule, remedy) from None
 
 
 def listens(place: str) -> bool:

@@ -22,6 +22,7 @@ from ..config import Config, load, to_toml
 from ..events import Event, Note
 from ..files import write_file
 from ..limits import RECORD
+from ..owner.checkup import LONGEST_SOCKET
 from ..owner.keys import make_identity
 from ..owner.policy import Policy
 from ..run import prepare
@@ -31,12 +32,14 @@ from .example import Tables, example
 from .filling import filled
 from .hosts import Reached
 from .places import ClientPlaces, ProjectPlaces, SitePlaces
-from .policies import pinning, policies_of
+from .policies import SOCKET, pinning, policies_of
 from .schema import Schema, schema_of
 from .settings import MOST_QUESTION, ListenConfig, ServerSettings, SiteSettings
 
 HOME = "/srv/prifedsync"  # where a party puts its folder; units and container files name it
 SECRET_BYTES = 32
+FIRST_FREE_PORT = 1024  # lower ones are for the superuser, and for whoever has this capability
+LOW_PORTS = "CAP_NET_BIND_SERVICE"
 MOST_LISTED = 8  # clients that the first README lists by name
 INSECURE = """
 **This project is insecure: it has no TLS and no keys of servers and clients. It is for trying out on one machine, and the
@@ -201,7 +204,9 @@ def _write_server(project: _Project) -> None:
     write_file(server.secret, secrets.token_bytes(SECRET_BYTES), private=True)
     texts = {
         "README.md": filled("server.md", place=reached.place, port=reached.port, warning=_warning(reached)),
-        "prifedsync-server.service": filled("server.service"),
+        "prifedsync-server.service": filled(
+            "server.service", capabilities=LOW_PORTS if reached.port < FIRST_FREE_PORT else ""
+        ),
         "Containerfile": filled("server.Containerfile", version=__version__),
     }
     for name, text in texts.items():
@@ -261,7 +266,7 @@ def _write_client(project: _Project, name: str, policy: Policy) -> None:
     if share is not None:
         content = share.read_bytes() if isinstance(share, Path) else share
         write_file(client.owner / policy.data.path, content, private=True)
-    folder = f"{HOME}/{folder_name(name)}"
+    folder = _home_of(name)
     values = {"client": name, "folder": folder, "unit_folder": folder.replace("%", "%%"), "version": __version__}
     texts = {
         "README.md": _client_page(project, policy, folder, copied=share is not None),
@@ -271,6 +276,12 @@ def _write_client(project: _Project, name: str, policy: Policy) -> None:
     }
     for file, text in texts.items():
         write_file(client.folder / file, text.encode())
+
+
+def _home_of(client: str) -> str:
+    """Where the units look for a client's folder: under its name, unless the path of its socket were too long."""
+    folder = f"{HOME}/{folder_name(client)}"
+    return folder if len(f"{folder}/owner/{SOCKET}") <= LONGEST_SOCKET else f"{HOME}/client"
 
 
 # ---------------------------------------------------------------------- the pages

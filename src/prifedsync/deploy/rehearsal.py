@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,16 +27,17 @@ from ..record import RunRecord
 from ..values import BadValue
 from .made_up import made_up
 from .places import ClientPlaces, ProjectPlaces
-from .policies import SOCKET
-from .processes import Ended, Process, free_port, own
+from .processes import Ended, Process, check_flower, free_port, own
 from .serving import serve, stopped_by_signals
-from .settings import SiteSettings, placed, server_settings, site_settings
+from .settings import placed, server_settings, site_settings
 
 BEGIN = 120.0  # seconds for all clients to come
 QUESTION = 15.0  # seconds until a question is sent again
 SECONDS_TO_START = 120.0  # of an owner's daemon, which loads its records first
+LEFT_OUT = shutil.ignore_patterns(
+    "run", "flower", "ledger.db*", "*.log", "*.log.*", "status.json", "run.json", "*.sock", "*.csv", "*.npz"
+)
 MADE_UP = "made-up.csv"
-LEFT_OUT = shutil.ignore_patterns("run", "flower", "ledger.db*", "*.log", "*.log.*", "status.json", "run.json", "*.sock")
 
 
 @contextmanager
@@ -55,15 +56,14 @@ def rehearsed(
     with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
         copy = ProjectPlaces(Path(folder))
         shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)
-        copy.clients.mkdir()
-        for place in clients_of(source):  # each by itself: a client may have any name
-            shutil.copytree(place.folder, copy.clients / place.folder.name, ignore=LEFT_OUT)
         port = free_port()
         _move_server(copy, port)
         rules = Preprocessing.read(copy.server.preprocessing)
-        for place in clients_of(copy):
-            _move_client(place, port, reply)
-            _fill_in(place, rules, note, real_records)
+        for number, client in enumerate(clients_of(source)):
+            place = copy.client(client.folder.name)
+            shutil.copytree(client.folder, place.folder, ignore=LEFT_OUT)
+            _move_client(place, port, reply, copy.folder / f"door-{number}")
+            _give_records(place, client, rules, note, real_records)
         yield copy
 
 
@@ -79,35 +79,38 @@ def _move_server(project: ProjectPlaces, port: int) -> None:
     write_file(project.server.settings, to_toml(replace(settings, listen=listen, waiting=waiting)).encode())
 
 
-def _move_client(places: ClientPlaces, port: int, reply: float) -> None:
-    site = replace(site_settings(places.site), server=placed("127.0.0.1", port), port=0, socket=SiteSettings.socket)
+def _move_client(places: ClientPlaces, port: int, reply: float, door: Path) -> None:
+    """The socket is one of the copy, too: a question to the owner's own daemon would be charged.
+
+    door: a new folder for it, of a short name, since a socket's path has a hundred bytes and a client's name may have more.
+    """
+    socket = str(door / "owner.sock")
+    door.mkdir(mode=0o700)
+    site = replace(site_settings(places.site), server=placed("127.0.0.1", port), port=0, socket=socket)
     write_file(places.site / "site.toml", to_toml(site).encode())
     policy = read_policy(places.policy)
     replies = replace(policy.replies, seconds=min(reply, policy.replies.seconds))
-    changed = replace(policy, users=(), files=FilesConfig(socket=SOCKET), replies=replies)  # none lies outside the copy
+    changed = replace(policy, users=(), files=FilesConfig(socket=socket), replies=replies)
     write_file(places.policy, to_toml(changed).encode(), private=True)
-    places.door.mkdir(mode=0o750, exist_ok=True)
     Ledger.create(changed.path("ledger"), **kept_for(changed), anchor=None)
 
 
-def _fill_in(places: ClientPlaces, rules: Preprocessing, note: Callable[[str], None], real_records: bool) -> None:
-    """Made-up records in the place of an owner's, unless its own are wanted and there.
-
-    A policy may name a file outside of the copy. That one stays as it is.
-    """
+def _give_records(
+    places: ClientPlaces, source: ClientPlaces, rules: Preprocessing, note: Callable[[str], None], real_records: bool
+) -> None:
+    """The owner's own records, which are read where they lie, if they are wanted and there; otherwise made-up ones."""
     policy = read_policy(places.policy)
-    path = (policy.folder / policy.data.path).resolve()
-    if path.exists() and real_records:
-        return
-    if not isinstance(rules.encoding, Encoding):
+    own = source.owner / policy.data.path
+    if own.exists() and real_records:
+        data = replace(policy.data, path=str(own.resolve()))
+    elif isinstance(rules.encoding, Encoding):
+        write_file(places.owner / MADE_UP, made_up(rules.encoding, policy), private=True)
+        note(f"the records of client {policy.client} are made up")
+        data = replace(policy.data, path=MADE_UP)
+    else:
         remedy = "put arrays of the same form there, and add --real-records: only tables can be made up"
-        raise BadValue("data.path", path, "cannot be made up", remedy)
-    if path.is_dir() or not path.is_relative_to(policy.folder):
-        path = policy.folder / MADE_UP
-        told = replace(policy, data=replace(policy.data, path=MADE_UP))
-        write_file(places.policy, to_toml(told).encode(), private=True)
-    write_file(path, made_up(rules.encoding, policy), private=True)
-    note(f"the records of client {policy.client} are made up")
+        raise BadValue("data.path", own, "cannot be made up", remedy)
+    write_file(places.policy, to_toml(replace(policy, data=data)).encode(), private=True)
 
 
 class Clients:
@@ -168,10 +171,29 @@ def rehearse(
     """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
     if out.exists():
         raise BadValue("out", out, "exists", "name a new folder")
-    with stopped_by_signals(), rehearsed(project, reply, lambda text: watch(Note(text)), real_records) as copy:
+    check_flower()
+    with (
+        stopped_by_signals(),
+        _new_folder(out),
+        rehearsed(project, reply, lambda text: watch(Note(text)), real_records) as copy,
+    ):
         watch(Working("starting the clients", 0, 1))
         with Clients(copy) as clients:
             clients.wait_for_owners()
             record = serve(copy.server.folder, watch, rehearsal=True)
-        shutil.copytree(copy.server.run, out)
+        shutil.copytree(copy.server.run, out, dirs_exist_ok=True)
     return record
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[None]:
+    """Made before the rehearsal, which takes minutes, and removed where nothing comes of it."""
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise BadValue("out", out, f"cannot be made: {error.strerror}", "name a folder where this user may write") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            out.rmdir()

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from ..events import Note, Watch
 from ..owner.permissions import check_private
 from ..values import NOT_GIVEN, BadValue
+from .authority import check_valid
 from .nodes import check_public_line
 from .places import ServerPlaces
 from .settings import ServerSettings
@@ -22,6 +23,16 @@ def roster(folder: Path) -> dict[str, bytes]:
         with suppress(FileNotFoundError):  # it was removed just now
             found[unquote(path.stem)] = path.read_bytes()
     return found
+
+
+def check_files(settings: ServerSettings, places: ServerPlaces) -> None:
+    """Refuse a folder that lacks a file, or whose certificate no client would take now."""
+    keys = () if settings.insecure else (places.key, places.certificate, places.authority)
+    for path in (places.config, places.preprocessing, places.secret, *keys):
+        if not path.is_file():
+            raise BadValue("server", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
+    if not settings.insecure:
+        check_valid(places.certificate)
 
 
 def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
@@ -39,7 +50,7 @@ def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence
             rule = f"is the key of client {owner_of[key.split()[1]]} too"
             raise BadValue(field, NOT_GIVEN, rule, "ask each client for its own")
         owner_of[key.split()[1]] = name
-    for name in set(names) - found.keys():
+    for name in [each for each in names if each not in found]:
         watch(Note(f"client {name} has no key in nodes/ yet, and cannot come without", warning=True))
-    for name in found.keys() - set(names):
+    for name in [each for each in found if each not in names]:
         watch(Note(f"nodes/ has a key of {name}, which is not a client of config.toml", warning=True))

@@ -82,8 +82,8 @@ def _adapted(config: Config, note: Note) -> Config:
 
 
 def _from_records(config: Config) -> Schema:
+    federation = load(config.data, config.seed)  # first: it refuses what is wrong with a file
     shares = shares_of(config.data)
-    federation = load(config.data, config.seed)
     if federation.tokens:
         rule = "holds whole numbers (tokens), and a run on real machines takes numbers"
         raise BadValue("data.path", config.data.path, rule, 'give data.ranges."*" to scale them')

@@ -40,7 +40,8 @@ from ..values import BadValue
 from .board import Board
 from .described import described, document_of
 from .places import ServerPlaces
-from .roster import check_roster, roster
+from .processes import check_flower
+from .roster import check_files, check_roster, roster
 from .settings import ServerSettings, server_settings
 from .started import Started, has_checkpoint, rounds_done
 from .superlink import SuperLink
@@ -59,7 +60,7 @@ def serve(folder: Path, watch: Watch = lambda event: None, rehearsal: bool = Fal
     """
     settings = server_settings(folder)
     places = ServerPlaces(settings.folder)
-    with claimed(places.run, new=False) as run:
+    with claimed(places.run, new=False, field="server") as run:
         if (run / RECORD).is_file():
             return RunRecord.read(run / RECORD)
         return _served(settings, places, watch, rehearsal)
@@ -77,6 +78,8 @@ class _Begun:
 
 
 def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehearsal: bool) -> RunRecord:
+    check_flower()
+    check_files(settings, places)
     from ..engines.flower.exchange import Exchange, Patience
     from ..engines.flower.through import Through
 

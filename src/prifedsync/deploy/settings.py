@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -14,6 +15,7 @@ from ..values import BadValue
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
+HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -21,7 +23,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class ListenConfig:
     """Where the SuperLink listens."""
 
-    host: str = field("127.0.0.1", "address that the SuperLink listens on; 0.0.0.0 for all of this machine")
+    host: str = field(
+        "127.0.0.1", "address that the SuperLink listens on; 0.0.0.0 or :: for all of this machine, by IPv4 or by IPv6"
+    )
     port: int = field(9092, "port that the SuperLink listens on", 1, 65535)
 
 
@@ -70,8 +74,8 @@ class ServerSettings:
     @property
     def place(self) -> str:
         """Where this machine's own processes reach the SuperLink."""
-        host = "127.0.0.1" if self.listen.host in ("0.0.0.0", "") else self.listen.host
-        return placed(host, self.listen.port)
+        own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+        return placed(own.get(self.listen.host, self.listen.host), self.listen.port)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,7 @@ class SiteSettings:
             if not getattr(self, name):
                 raise BadValue(name, '""', "must be set", f'give it in site.toml: {name} = "…"')
         host, colon, port = self.server.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        if not (HOST.fullmatch(host) and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
             raise BadValue("server", self.server, 'must be "host:port"', 'as in "fl.example.org:9092"')
         _check_insecure(self.insecure, "server", host.strip("[]"))
 
@@ -123,7 +127,9 @@ def site_settings(folder: Path) -> SiteSettings:
 def _read(kind: type[S], folder: Path, name: str) -> S:
     path = folder / name
     if not path.is_file():
-        raise BadValue("folder", folder, f"has no {name}", "`prifedsync deploy init DIR` makes a project")
+        part = "server" if kind is ServerSettings else "clients/NAME/site"
+        remedy = f"name the folder {part} of a project; `prifedsync deploy init DIR` makes one"
+        raise BadValue("folder", folder, f"has no {name}", remedy)
     found = values(kind, file_values(str(path), path, name), "", kind)
     return kind(**found, folder=folder.resolve())
 

@@ -22,7 +22,7 @@ from ..files import write_file
 from ..owner.permissions import check_private
 from ..values import BadValue
 from .places import SitePlaces
-from .processes import FLOWER, Process, free_port, listens, program
+from .processes import FLOWER, Process, check_flower, free_port, listens, program
 from .settings import SiteSettings, placed, site_settings
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: None) -> int:
     """Carry questions until a signal comes, and return it."""
+    check_flower()
     from ..engines.flower.calls import Address
     from ..engines.flower.site import Door, carry
     from .authority import vouched

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from ..values import BadValue
 from .places import ServerPlaces
-from .processes import FLOWER, Process, program, wait_until_listening
+from .processes import FLOWER, Process, check_free, program, wait_until_listening
 from .settings import ServerSettings
 
 SECONDS_TO_START = 60.0
@@ -58,10 +58,12 @@ class SuperLink:
                 self._run_once()
             except (BadValue, OSError) as error:  # it does not listen, or there is no memory or disk for it
                 self._failed = error
-                log.warning("the SuperLink could not be started: %s", error)
+                if self._listens.is_set():  # else it is raised after the last start
+                    log.warning("the SuperLink could not be started: %s", error)
             self._over.wait(AGAIN)
 
     def _run_once(self) -> None:
+        check_free(self._settings.listen.host, self._settings.listen.port)  # else its owner would pass for our SuperLink
         self.process = Process(self._command(), self._places.flower / "superlink.log", self._home())
         try:
             wait_until_listening(self.process, self._settings.place, SECONDS_TO_START)

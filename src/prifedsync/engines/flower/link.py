@@ -288,7 +288,7 @@ class Link:
 
 
 def _unusable(address: Address, error: Exception) -> BadValue:
-    remedy = "look into its log; `prifedsync deploy certificate` makes a certificate for other names"
+    remedy = "look into its log; `prifedsync deploy certificate` makes a new certificate, also for other names"
     return BadValue("superlink", address.place, f"does not take the run: {error}", remedy)
 
 
