@@ -13,6 +13,7 @@ from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plai
 from .markup import Html, Inside, tag
 from .page import whole
 from .parts import Column, Section, capital, intervals, mark, paragraph, section, table
+from .research import between, number
 from .scale import TONES
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 TITLE = "Runs compared"
 LEVEL = "non-private"  # the model that is drawn as a line
 MOST_NAMED = 8  # points that are named in the figure
+PLACES = ("middle right", "middle left", "top right", "bottom right", "top left", "bottom left")  # of a name
+NEAR = 0.07  # of the axis of scores: names that are closer would cover each other
+NAME = 0.3  # of the axis of μ: as much as a name needs
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
@@ -63,7 +67,8 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
     across = axis("μ, upper bound", range=[0, 1.3 * furthest])  # names stand to the right of their points
     shapes = [] if level is None else [_level(level[1])]
     drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
-    alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ. The table of runs has the same numbers."
+    better = " Lower is better." if any(row.lower_is_better for row in private) else ""
+    alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ.{better} The table of runs has the same numbers."
     said = [paragraph(_which_model(private)), paragraph(intervals({row.unit for row in private}))]
     return figure(
         name, f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn, said,
@@ -106,7 +111,7 @@ def _points(rows: Sequence[Compared]) -> dict[str, object]:
     return {
         "type": "scatter", "mode": "markers+text" if len(rows) <= MOST_NAMED else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
-        "text": [f"  {plain(row.folder)}" for row in rows], "textposition": "middle right", "cliponaxis": False,
+        "text": [f"  {plain(row.folder)}  " for row in rows], "textposition": _places(rows), "cliponaxis": False,
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
         "error_y": {"type": "data", "array": above, "arrayminus": below, "color": GREY, "thickness": 1.5},
         "marker": {
@@ -114,6 +119,27 @@ def _points(rows: Sequence[Compared]) -> dict[str, object]:
             "symbol": ["diamond" if row.simulation else "circle" for row in rows],
         },
     }  # fmt: skip
+
+
+def _places(rows: Sequence[Compared]) -> list[str]:
+    """Where the name of each run stands: beside its point, where no name that is near stands already."""
+    scores = [row.mean or 0.0 for row in rows]
+    ends = [end for row in rows if row.interval for end in (row.interval.low, row.interval.high)]
+    height = (max([*scores, *ends]) - min([*scores, *ends])) or 1.0
+    width = max((row.mu.upper or 0.0) for row in rows if row.mu) or 1.0
+    found: list[str] = []
+    for at, row in enumerate(rows):
+        near = [
+            found[other]
+            for other in range(at)
+            if abs(scores[other] - scores[at]) < NEAR * height and abs(_mu(rows[other]) - _mu(row)) < NAME * width
+        ]
+        found.append(next((place for place in PLACES if place not in near), PLACES[0]))
+    return found
+
+
+def _mu(row: Compared) -> float:
+    return (row.mu.upper if row.mu else None) or 0.0
 
 
 def _said(row: Compared) -> str:
@@ -143,10 +169,10 @@ def _level(at: float) -> dict[str, object]:
 
 
 def _table(comparison: Comparison) -> Section:
-    """What decides comes first, so that it is in sight where the table is wider than the page."""
+    """Two things share a cell where one explains the other: so the table is no wider than the page."""
     numbers = [Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "δ")]
-    scores = [Column(head, numeric=True) for head in ("mean over clients", "interval", "worst client")]
-    columns: list[Column | str] = [Column("Run", wide=True), "Verdict", *numbers, "Metric", *scores, "Model in use"]
+    scores = [Column(head, numeric=True) for head in ("mean over clients, interval", "worst client")]
+    columns: list[Column | str] = [Column("Run", wide=True), "Verdict", *numbers, "Metric, model in use", *scores]
     rows = [_row(row) for row in comparison.rows]
     said = intervals({row.unit for row in comparison.rows})
     return section("runs", "The runs", table("Runs, from the smallest μ", columns, rows), paragraph(said))
@@ -156,14 +182,14 @@ def _row(row: Compared) -> tuple[Inside, ...]:
     return (
         [row.folder, tag("span", row.title, class_="under"), mark("open", "simulation") if row.simulation else None],
         mark(TONES[row.decision], row.decision), row.mu.text if row.mu else None,
-        row.epsilon.text if row.epsilon else None, None if row.delta is None else small(row.delta), row.metric,
-        _score(row.mean), f"{row.interval.low:.3f}–{row.interval.high:.3f}" if row.interval else None,
-        _score(row.worst), NAMES.get(row.model, row.model),
+        row.epsilon.text if row.epsilon else None, None if row.delta is None else small(row.delta),
+        [f"{row.metric}, lower is better" if row.lower_is_better else row.metric, _under(NAMES.get(row.model, row.model))],
+        None if row.mean is None else [number(row.mean), _under(between(row.interval))], number(row.worst),
     )  # fmt: skip
 
 
-def _score(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}"
+def _under(said: str | None) -> Html | None:
+    return tag("span", said, class_="under") if said else None
 
 
 def _copies(comparison: Comparison) -> Section:
