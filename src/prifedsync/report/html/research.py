@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...scores import Interval
+from ..clients import ClientTable
 from ..contents import Report
 from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
 from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain
 from .markup import Html, Inside, tag
-from .parts import Column, Section, intervals, listed, mark, more, paragraph, section, sentence, table, terms
+from .parts import Column, Section, capital, intervals, listed, mark, more, paragraph, section, sentence, table, terms
 
 LOOKS = {  # model → colour and dashes
     "personal": (ORANGE, "dash"),
@@ -33,6 +34,7 @@ MOST_ROWS = 20  # rounds, or clients, in a table
 NOT_COVERED = "These are computed from records without noise. The guarantee does not cover them."
 NOT_MEASURED = "Not measured: these would be computed from records without noise. Only a simulation has them."
 NOT_COMPARED = "not compared"  # a verdict of joining
+SPANS = {"train": "Training", "all": "Whole run"}
 NO_OWN_MODEL = "Each client's own model was not trained or not scored."
 
 
@@ -45,7 +47,7 @@ def utility(report: Report) -> Section | None:
     unit = report.run.unit
     return section(
         "utility", "Was it worth it?",
-        _note(found), _scores(found, unit), _smallest(found, unit), _rounds(rounds) if rounds else None,
+        _note(found), _scores(found, unit), _smallest(found, report.clients, unit), _rounds(rounds) if rounds else None,
         _distribution(report), _joining(found), _statistics(found), _times(found),
     )  # fmt: skip
 
@@ -58,7 +60,7 @@ def _scores(found: Utility, unit: str) -> Inside:
     if all(each.mean is None and each.pooled is None for each in found.scores):
         return paragraph([mark("open", "not measured"), " No model was scored: the clients have no test records."])
     columns: list[Column | str] = [
-        "Model", "Metric", Column("mean over clients", numeric=True), Column("interval", numeric=True),
+        Column("Model", wide=True), "Metric", Column("mean over clients", numeric=True), Column("interval", numeric=True),
         Column("worst client", numeric=True), Column("on all test records", numeric=True), "Protection",
     ]  # fmt: skip
     lower = " Lower is better." if found.lower_is_better else ""
@@ -84,15 +86,16 @@ def between(found: Interval | None) -> str | None:
     return None if found is None else f"{found.low:.3f}–{found.high:.3f}"
 
 
-def _smallest(found: Utility, unit: str) -> Inside:
+def _smallest(found: Utility, clients: ClientTable | None, unit: str) -> Inside:
     least = found.smallest
     if least is None:
         return None
     known = {model: value for model, value in least.scores.items() if value is not None}
     said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in known.items())
-    size = "" if least.records is None else f" has {many(least.records, unit)}, the fewest"
     scores = f" Its {found.metric}: {said}." if said else ""
-    return paragraph(f"{least.client}{size}.{scores}")
+    hidden = clients is not None and any(row.records is None for row in clients.rows)
+    others = "no client whose number is known has fewer" if hidden else "no client has fewer"
+    return paragraph(f"{least.client} has {many(least.records or 0, unit)}, and {others}.{scores}")
 
 
 # ---------------------------------------------------------------------- over rounds
@@ -191,7 +194,7 @@ def _distribution(report: Report) -> Inside:
     alt = "; ".join(
         f"{NAMES.get(model, model)}: half of the clients have {each.median:.3f} or more" for model, each in quarters.items()
     )
-    drawn = layout(axis(plain(metric)), axis("", automargin=True), height=80 + 52 * len(by_model))
+    drawn = layout(axis(plain(metric)), axis("", autorange="reversed"), height=80 + 52 * len(by_model))
     columns: list[Column | str] = [
         "Model",
         *(Column(head, numeric=True) for head in ("lower quartile", "median", "upper quartile")),
@@ -298,7 +301,9 @@ def _clipping(found: Utility) -> Html:
 
 
 def _times(found: Utility) -> Html:
-    pairs: list[tuple[str, Inside]] = [(f"Seconds: {name}", f"{value:.2f}") for name, value in found.seconds.items()]
+    pairs: list[tuple[str, Inside]] = [
+        (f"{SPANS.get(name, capital(name))}, in seconds", f"{value:.2f}") for name, value in found.seconds.items()
+    ]
     pairs.append(("Rounds a second", _pace(found.rounds_per_second)))
     pairs.append(("Uploads a second", _pace(found.uploads_per_second)))
     pairs.append(("Device", found.device))
@@ -325,10 +330,17 @@ def reproducing(report: Report) -> Section | None:
     settings = [tag("h3", "Settings"), listed(found.settings)] if found.settings else None
     return section(
         "reproducing", "How to run it again",
-        [tag("pre", tag("code", command), class_="command") for command in found.commands],
+        [_command(command) for command in found.commands],
         paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
         _config(found.config),
     )  # fmt: skip
+
+
+def _command(command: str) -> Html:
+    """Lines break between words only: half of an option would read as another one."""
+    words = [tag("span", word) for word in command.split(" ")]
+    spaced = [piece for word in words for piece in (" ", word)][1:]
+    return tag("pre", tag("code", spaced), class_="command")
 
 
 def _config(config: Mapping[str, Any]) -> Html:
