@@ -17,10 +17,11 @@ from prifedsync.report.comparing import Comparison, comparison_of
 from prifedsync.report.contents import MASKED, PERSONS, report_of
 from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
-from prifedsync.report.html.charts import plain, wrapped
+from prifedsync.report.html.charts import FEW_TICKS, plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
 from prifedsync.report.html.page import LIMIT, page_of
 from prifedsync.report.html.parts import sentence
+from prifedsync.report.utility import Labels
 
 TRAP = "</script><script>window.hacked = 1</script><img src=x onerror=alert(1)>\"'&amp;"
 SECTIONS = [
@@ -350,6 +351,30 @@ def without_scores(report):
         utility=dataclasses.replace(report.utility, scores=scores, smallest=smallest),
         rounds=dataclasses.replace(report.rounds, mean=over, worst=over),
     )
+
+
+def test_no_tick_is_between_two_rounds(report):
+    page = Read(page_of(report))
+    assert len(report.rounds.rounds) > FEW_TICKS
+    assert "dtick" not in page.data("chart-rounds")["layout"]["xaxis"]
+    few = {model: values[:3] for model, values in report.rounds.mean.items()}
+    rounds = dataclasses.replace(report.rounds, rounds=(1, 2, 3), mean=few, worst=few)
+    found = Read(page_of(dataclasses.replace(report, rounds=rounds)))
+    assert found.data("chart-rounds")["layout"]["xaxis"]["dtick"] == 1
+
+
+def test_colours_of_labels_begin_at_nothing(report):
+    """Plotly heeds the lower end of a scale only where it is told the upper one."""
+    labels = Labels(("0", "1"), ("a",), ((0.45, 0.55),))
+    utility = dataclasses.replace(report.utility, labels=labels)
+    (drawn,) = Read(page_of(dataclasses.replace(report, utility=utility))).data("chart-labels")["data"]
+    assert (drawn["zmin"], drawn["zmax"]) == (0, 0.55)
+
+
+def test_sentences_of_an_owner_take_a_line_of_their_own(report):
+    for purpose, wanted in (("warns of sepsis", 0), ("warns of sepsis " * 9, 1)):
+        found = Read(page_of(dataclasses.replace(report, words={**report.words, "purpose": purpose})))
+        assert sum(attrs.get("class") == "broad" for _, attrs in found.elements) == wanted
 
 
 def test_what_was_not_scored_has_no_chart_and_no_table(report):

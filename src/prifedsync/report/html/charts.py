@@ -17,6 +17,7 @@ GREEN = "#2c8a57"
 PURPLE = "#8b63c9"
 PINK = "#d1477f"
 GREY = "#7b8794"
+FEW_TICKS = 10  # rounds that have a tick each
 PALE = 0.14  # how much of its colour an area has
 DASHES = {"solid": "none", "dash": "7 5", "dot": "2 4", "dashdot": "7 4 2 4"}
 
@@ -90,6 +91,12 @@ def axis(title: str, **more_of_it: Any) -> dict[str, Any]:
         "title": {"text": title, "standoff": 10}, "automargin": True, "zeroline": False, "fixedrange": True,
         "gridcolor": "rgba(123,135,148,0.25)", "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, **more_of_it,
     }  # fmt: skip
+
+
+def rounds_axis(last: int, **more_of_it: Any) -> dict[str, Any]:
+    """An axis of rounds, on which no tick is between two rounds."""
+    ticks = {"dtick": 1} if last <= FEW_TICKS else {}
+    return axis("round", tickformat=",", **ticks, **more_of_it)
 
 
 def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more_of_it: Any) -> dict[str, Any]:

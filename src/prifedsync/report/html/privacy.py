@@ -11,7 +11,7 @@ from ..graphs import Deltas, Progress
 from ..guarantee import Group, Guarantee, View
 from ..plans import EVERY
 from ..wording import many, small
-from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend
+from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend, rounds_axis
 from .markup import Html, Inside, as_json, tag
 from .parts import Column, Section, mark, more, paragraph, section, sentence, table
 
@@ -174,7 +174,7 @@ def _progress(found: Progress) -> Html:
     if found.done and not ended:
         ends.append(Line(f"rounds taken: {found.done:,}", (), (), GREEN, "dot"))
         marks.append(_upright(found.done, GREEN, "dot"))
-    drawn = layout(axis("round", range=[0, found.planned * 1.03]), axis("ε", rangemode="tozero"), shapes=marks)
+    drawn = layout(rounds_axis(found.planned, range=[0, found.planned * 1.03]), axis("ε", rangemode="tozero"), shapes=marks)
     alt = (
         f"After {found.done:,} of {found.planned:,} planned rounds. At the planned end ε ≤ {found.epsilon[-1].text} at "
         f"δ = {small(found.delta)}."

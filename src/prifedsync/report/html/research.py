@@ -14,7 +14,7 @@ from ..clients import ClientTable
 from ..contents import Report
 from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain, rounds_axis
 from .markup import Html, Inside, tag
 from .parts import Column, Section, capital, intervals, listed, mark, more, paragraph, section, sentence, table, terms
 
@@ -120,7 +120,7 @@ def _rounds_figure(found: Rounds) -> Html:
     ]
     return figure(
         "rounds", f"{metric} over rounds", sentence(alt), [line.as_trace() for line in lines],
-        layout(axis("round"), axis(plain(metric))), legend=legend(lines),
+        layout(rounds_axis(found.rounds[-1]), axis(plain(metric))), legend=legend(lines),
         table=table(f"{metric} after some of the rounds", columns, _round_rows(found)),
     )  # fmt: skip
 
@@ -273,12 +273,13 @@ def _labels(found: Labels) -> Html:
         f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
         f"of one label, {max(largest):.0%}"
     )
-    height = 90 + min(24 * len(found.clients), 480)
+    height = 90 + min(24 * max(len(found.clients), 3), 480)
     trace = {
         "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
-        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0,
+        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0, "zmax": max(largest),
         "hovertemplate": "%{y}: %{z:.1%} of its records have label %{x}<extra></extra>",
-        "colorscale": [[0, faded(BLUE)], [1, BLUE]], "colorbar": {"tickformat": ".0%", "thickness": 12},
+        "colorscale": [[0, faded(BLUE)], [1, BLUE]],
+        "colorbar": {"tickformat": ".0%", "thickness": 12, "nticks": 6 if len(found.clients) > FEW else 3},
     }  # fmt: skip
     drawn = layout(
         axis("label", type="category", showgrid=False),
