@@ -472,7 +472,22 @@ def test_names_of_runs_that_are_near_stand_apart(row, tmp_path):
     assert len(set(named_at(drawn))) == 4
     far = [dataclasses.replace(row, folder=f"run{at}", mean=at / 4, interval=None) for at in range(4)]
     (drawn,) = charts(compared(tmp_path, *far)).values()
-    assert set(named_at(drawn)) == {"middle right"}
+    assert set(named_at(drawn)) == {"middle left"}
+
+
+def test_a_name_stands_where_the_figure_has_room_and_is_no_longer_than_that(row, tmp_path):
+    small = dataclasses.replace(row, folder="x" * 90, mu=dataclasses.replace(row.mu, upper=row.mu.upper / 10))
+    (drawn,) = charts(compared(tmp_path, small, row)).values()
+    assert named_at(drawn) == ["middle right", "middle left"]
+    assert drawn["data"][0]["text"][0].strip() == "x" * 21 + "…"
+
+
+def test_long_names_beside_the_colours_of_labels_are_cut(report):
+    labels = Labels(("0", "1"), tuple(f"{at} {'x' * 90}" for at in range(50)), ((0.5, 0.5),) * 50)
+    utility = dataclasses.replace(report.utility, labels=labels)
+    found = Read(page_of(dataclasses.replace(report, utility=utility))).data("chart-labels")["layout"]["yaxis"]
+    assert found["tickvals"][:2] == [0, 3]
+    assert [len(name) for name in found["ticktext"]] == [20] * len(found["tickvals"])
 
 
 def test_a_comparison_says_where_lower_is_better(row, tmp_path):

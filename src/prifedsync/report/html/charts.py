@@ -69,6 +69,11 @@ def plain(text: str) -> str:
     return escape(text, quote=False)
 
 
+def short(text: str, most: int) -> str:
+    """Text that fits beside a figure."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def wrapped(text: str, width: int = 44) -> str:
     """Text in lines that a small window has room for, as plotly must have it."""
     lines = [""]

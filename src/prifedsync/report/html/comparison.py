@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...files import write_file
 from ..utility import NAMES
 from ..wording import many, small
-from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plain, wrapped
+from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plain, short, wrapped
 from .markup import Html, Inside, tag
 from .page import whole
 from .parts import Column, Section, capital, intervals, mark, paragraph, section, table
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 TITLE = "Runs compared"
 LEVEL = "non-private"  # the model that is drawn as a line
 MOST_NAMED = 8  # points that are named in the figure
-PLACES = ("middle right", "middle left", "top right", "bottom right", "top left", "bottom left")  # of a name
-NEAR = 0.07  # of the axis of scores: names that are closer would cover each other
-NAME = 0.3  # of the axis of μ: as much as a name needs
+LONGEST = 22  # characters of a name in the figure
+HEIGHT = 340  # pixels of the axis of scores
+LINE = 12  # pixels that a name needs on it
+LEVELS = {"middle": 0, "top": 13, "bottom": -13}  # of a name → pixels above its point
+NAME = 0.3  # of the largest μ: as much as a name needs beside its point
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
@@ -64,14 +66,14 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
         return None
     level = _level_of(rows)
     furthest = max(row.mu.upper or 0.0 for row in private if row.mu)
-    across = axis("μ, upper bound", range=[0, 1.3 * furthest])  # names stand to the right of their points
+    across = axis("μ, upper bound", range=[0, 1.15 * furthest])
     shapes = [] if level is None else [_level(level[1])]
     drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
     better = " Lower is better." if any(row.lower_is_better for row in private) else ""
     alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ.{better} The table of runs has the same numbers."
     said = [paragraph(_which_model(private)), paragraph(intervals({row.unit for row in private}))]
     return figure(
-        name, f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn, said,
+        name, f"{metric}, mean over clients, with its interval", alt, [_points(private, furthest)], drawn, said,
         legend=_legend(private, level),
     )  # fmt: skip
 
@@ -105,13 +107,14 @@ def _point(simulation: bool) -> Html:
     return tag("svg", shape, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
 
 
-def _points(rows: Sequence[Compared]) -> dict[str, object]:
+def _points(rows: Sequence[Compared], furthest: float) -> dict[str, object]:
     above = [row.interval.high - (row.mean or 0.0) if row.interval else 0.0 for row in rows]
     below = [(row.mean or 0.0) - row.interval.low if row.interval else 0.0 for row in rows]
     return {
         "type": "scatter", "mode": "markers+text" if len(rows) <= MOST_NAMED else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
-        "text": [f"  {plain(row.folder)}  " for row in rows], "textposition": _places(rows), "cliponaxis": False,
+        "text": [f"  {plain(short(row.folder, LONGEST))}  " for row in rows], "cliponaxis": False,
+        "textposition": _places(rows, furthest),
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
         "error_y": {"type": "data", "array": above, "arrayminus": below, "color": GREY, "thickness": 1.5},
         "marker": {
@@ -121,21 +124,27 @@ def _points(rows: Sequence[Compared]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _places(rows: Sequence[Compared]) -> list[str]:
-    """Where the name of each run stands: beside its point, where no name that is near stands already."""
+def _places(rows: Sequence[Compared], furthest: float) -> list[str]:
+    """Where the name of each run stands: on the side that has more room, and where no other name is in the way."""
     scores = [row.mean or 0.0 for row in rows]
     ends = [end for row in rows if row.interval for end in (row.interval.low, row.interval.high)]
-    height = (max([*scores, *ends]) - min([*scores, *ends])) or 1.0
-    width = max((row.mu.upper or 0.0) for row in rows if row.mu) or 1.0
-    found: list[str] = []
-    for at, row in enumerate(rows):
-        near = [
-            found[other]
-            for other in range(at)
-            if abs(scores[other] - scores[at]) < NEAR * height and abs(_mu(rows[other]) - _mu(row)) < NAME * width
-        ]
-        found.append(next((place for place in PLACES if place not in near), PLACES[0]))
+    pixel = ((max([*scores, *ends]) - min([*scores, *ends])) or 1.0) / HEIGHT
+    taken: list[tuple[str, float, float]] = []
+    found = []
+    for row, score in zip(rows, scores, strict=True):
+        mu = _mu(row)
+        sides = ("left", "right") if mu > furthest / 2 else ("right", "left")
+        near = [(side, height) for side, at, height in taken if abs(at - mu) < NAME * furthest]
+        places = [(side, level, score / pixel + LEVELS[level]) for side in sides for level in LEVELS]
+        free = (place for place in places if not any(_covers(place[0], place[2], *other) for other in near))
+        side, level, height = next(free, places[0])
+        taken.append((side, mu, height))
+        found.append(f"{level} {side}")
     return found
+
+
+def _covers(side: str, height: float, other_side: str, other_height: float) -> bool:
+    return side == other_side and abs(height - other_height) < LINE
 
 
 def _mu(row: Compared) -> float:

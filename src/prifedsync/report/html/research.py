@@ -14,7 +14,7 @@ from ..clients import ClientTable
 from ..contents import Report
 from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain, rounds_axis
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain, rounds_axis, short
 from .markup import Html, Inside, tag
 from .parts import Column, Section, capital, intervals, listed, mark, more, paragraph, section, sentence, table, terms
 
@@ -31,6 +31,7 @@ SHORT = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-
 UNKNOWN = "auto"  # the metric of a run that is not finished
 FEW = 3  # sentences that are not folded away
 MOST_ROWS = 20  # rounds, or clients, in a table
+LONGEST = 20  # characters of a name beside a figure
 NOT_COVERED = "These are computed from records without noise. The guarantee does not cover them."
 NOT_MEASURED = "Not measured: these would be computed from records without noise. Only a simulation has them."
 NOT_COMPARED = "not compared"  # a verdict of joining
@@ -273,6 +274,8 @@ def _labels(found: Labels) -> Html:
         f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
         f"of one label, {max(largest):.0%}"
     )
+    named = list(range(0, len(found.clients), -(-len(found.clients) // MOST_ROWS)))
+    names = [plain(short(found.clients[at], LONGEST)) for at in named]
     height = 90 + min(24 * max(len(found.clients), 3), 480)
     trace = {
         "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
@@ -283,7 +286,7 @@ def _labels(found: Labels) -> Html:
     }  # fmt: skip
     drawn = layout(
         axis("label", type="category", showgrid=False),
-        axis("", type="category", autorange="reversed", showgrid=False),
+        axis("", type="category", autorange="reversed", showgrid=False, tickvals=named, ticktext=names),
         height=height,
     )
     columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in found.names)]
