@@ -475,6 +475,12 @@ def test_names_of_runs_that_are_near_stand_apart(row, tmp_path):
     assert set(named_at(drawn)) == {"middle left"}
 
 
+def test_runs_that_a_comparison_does_not_draw_are_counted(row, tmp_path):
+    words = "1 run without a μ or without a score: see the table."
+    assert words in compared(tmp_path, row, dataclasses.replace(row, folder="other", mean=None)).text
+    assert words not in compared(tmp_path, row).text
+
+
 def test_a_name_stands_where_the_figure_has_room_and_is_no_longer_than_that(row, tmp_path):
     small = dataclasses.replace(row, folder="x" * 90, mu=dataclasses.replace(row.mu, upper=row.mu.upper / 10))
     (drawn,) = charts(compared(tmp_path, small, row)).values()
@@ -594,6 +600,7 @@ def test_a_run_that_is_not_finished_has_no_word_of_its_warnings(report):
     run = dataclasses.replace(report.run, finished=False)
     found = Read(page_of(dataclasses.replace(report, run=run, warnings=()))).text
     assert "Its warnings are written down when it ends." in found
+    assert "not measured The run is not finished." in found
     assert "no warning" not in found
     assert "came from training" not in found
 

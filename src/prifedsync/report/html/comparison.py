@@ -24,7 +24,7 @@ LEVEL = "non-private"  # the model that is drawn as a line
 MOST_NAMED = 8  # points that are named in the figure
 LONGEST = 22  # characters of a name in the figure
 HEIGHT = 340  # pixels of the axis of scores
-LINE = 12  # pixels that a name needs on it
+LINE = 13  # pixels that a name needs on it
 LEVELS = {"middle": 0, "top": 13, "bottom": -13}  # of a name → pixels above its point
 NAME = 0.3  # of the largest μ: as much as a name needs beside its point
 
@@ -71,7 +71,12 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
     drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
     better = " Lower is better." if any(row.lower_is_better for row in private) else ""
     alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ.{better} The table of runs has the same numbers."
-    said = [paragraph(_which_model(private)), paragraph(intervals({row.unit for row in private}))]
+    left_out = len(rows) - len(private)
+    said = [
+        paragraph(_which_model(private)),
+        paragraph(f"{many(left_out, 'run')} without a μ or without a score: see the table.") if left_out else None,
+        paragraph(intervals({row.unit for row in private})),
+    ]
     return figure(
         name, f"{metric}, mean over clients, with its interval", alt, [_points(private, furthest)], drawn, said,
         legend=_legend(private, level),

@@ -67,6 +67,8 @@ def conditions(report: Report) -> Section | None:
 def audits(report: Report) -> Section:
     """Measured lower bounds beside the claim."""
     title = "What attacks have measured"
+    if not report.run.finished:
+        return section("audits", title, paragraph([mark("open", "not measured"), " The run is not finished."]))
     if not report.audits:
         return section("audits", title, paragraph([mark("open", "not measured"), " No audit was given."]))
     columns: list[Column | str] = ["File", Column("What was found", wide=True), "Result"]
