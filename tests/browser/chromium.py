@@ -108,7 +108,7 @@ def _hand_over(to_browser, from_browser):
 class Page:
     """A tab. `problems`: what its console said as an error; `requests`: addresses that it asked for."""
 
-    def __init__(self, browser, path, width=1280, height=900, dark=False, scale=1):
+    def __init__(self, browser, path, width=1280, height=900, dark=False, scale=1, scripts=True):
         self.browser = browser
         self.target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.ask("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
@@ -116,9 +116,11 @@ class Page:
             self.ask(f"{domain}.enable")
         self.size(width, height, scale)
         self.media("dark" if dark else "light")
+        self.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.ask("Page.navigate", url=path.as_uri())
         self.until("document.readyState === 'complete' && location.protocol === 'file:'")
-        self.until(DRAWN)
+        if scripts:
+            self.until(DRAWN)
 
     def ask(self, method, **words):
         return self.browser.ask(method, self.session, **words)

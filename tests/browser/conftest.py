@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ AUDIT = {  # as a file that `prifedsync report --audit` reads
     "confidence": 0.95,
     "band": [[0.01, 0.93, 0.99], [0.1, 0.78, 0.9], [0.5, 0.35, 0.5], [0.9, 0.03, 0.1]],
 }
+LONG = "a department of a hospital in the north-western region of the country, outpatients only, 2020 to 2024"
 HOSTILE = (
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 2</script>",
@@ -76,6 +78,22 @@ def hostile_file(report, tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("hostile") / "report.html"
     write_page(changed, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def long_file(report, tmp_path_factory):
+    """Clients with names that are as long as names may be."""
+    from prifedsync.report.html import write_page
+
+    names = (LONG, LONG.replace(" ", "_"))
+    rows = [dataclasses.replace(row, name=name) for row, name in zip(report.clients.rows, names, strict=False)]
+    clients = dataclasses.replace(report.clients, rows=(*rows, *report.clients.rows[len(rows) :]))
+    first, *others = report.signatures.files
+    files = [dataclasses.replace(first, name=f"models/personal/{quote(name)}.safetensors") for name in names]
+    signatures = dataclasses.replace(report.signatures, files=(first, *others, *files))
+    path = tmp_path_factory.mktemp("long") / "report.html"
+    write_page(dataclasses.replace(report, clients=clients, signatures=signatures), path)
     return path
 
 

@@ -39,3 +39,10 @@ def test_what_cannot_be_copied_is_selected(opened, comparison_file):
     page.until("[...document.querySelectorAll('.copied')].some(e => e.textContent.startsWith('Selected'))")
     selected = "(a => a.value.slice(a.selectionStart, a.selectionEnd) === a.value)(document.activeElement)"
     assert page.js(selected)
+
+
+@pytest.mark.parametrize("width", [1280, 820])
+def test_the_table_of_runs_is_no_wider_than_its_window(width, opened, comparison_file):
+    page = opened(comparison_file, width=width)
+    table = "document.querySelector('#runs .scroll')"
+    assert page.js(f"{table}.scrollWidth <= {table}.clientWidth + 1")

@@ -292,6 +292,39 @@ def test_the_table_of_clients_scrolls_under_its_caption_and_says_so(opened, page
     assert page.js(f"getComputedStyle({box}.querySelector('table')).borderCollapse") == "separate"
 
 
+WIDER = """[...document.querySelectorAll('.scroll')].filter(
+  e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel)"""
+
+
+@pytest.mark.parametrize("width", [1280, 1024, 768, 660])
+@pytest.mark.parametrize("file", ["page_file", "long_file"])
+def test_no_table_is_wider_than_its_window_but_that_of_clients(file, width, opened, request):
+    page = opened(request.getfixturevalue(file), width=width)
+    assert [each for each in page.js(WIDER) if not each.startswith("Clients, ")] == []
+
+
+@pytest.mark.parametrize("medium", ["", "print"])
+def test_a_hash_stands_in_one_line_however_long_the_names_of_files_are(medium, opened, long_file):
+    page = opened(long_file)
+    if medium:
+        page.size(688, 994)
+        page.media("light", medium)
+    heights = page.js("[...document.querySelectorAll('#signatures td code')].map(c => c.getClientRects().length)")
+    assert len(heights) > 5
+    assert set(heights) == {1}
+
+
+def test_without_scripts_everything_is_said_and_nothing_is_offered(opened, page_file, report):
+    page = opened(page_file, scripts=False)
+    assert page.text(".decision strong") == report.verdict.decision
+    for control in ("#theme", "#reader", "#delta", 'input[name="axes"]', "#curve .legend"):
+        assert not page.js(f"document.querySelector({json.dumps(control)}).checkVisibility()")
+    assert page.js("[...document.querySelectorAll('.sort')].every(b => getComputedStyle(b).display === 'contents')")
+    assert page.js("document.querySelectorAll('#clients-table tbody tr').length") == len(report.clients.rows)
+    tables = "[...document.querySelectorAll('figure')].every(f => f.querySelector('details table'))"
+    assert page.js(tables)
+
+
 def test_what_was_spent_is_in_sight(opened, page_file):
     page = opened(page_file)
     right = "document.querySelector('#clients .scroll').getBoundingClientRect().right"

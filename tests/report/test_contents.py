@@ -14,7 +14,7 @@ from scipy.stats import norm
 from prifedsync.fdp import gaussian
 from prifedsync.record import RunRecord, plan_from_json
 from prifedsync.report import graphs
-from prifedsync.report.attacks import BASES
+from prifedsync.report.attacks import BASES, attacks_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import group
 from prifedsync.report.plans import MOST, Plans
@@ -94,6 +94,12 @@ def test_four_attacks_have_the_bound_of_the_curve(plain):
             assert exact <= rate.at_most.upper <= exact * (1 + 1e-6)
             assert exact <= float(rate.at_most.text.rstrip("%")) / 100 <= exact * 1.05
             assert rate.at_most.text in rate.sentence
+
+
+def test_attacks_on_persons_ask_for_persons(plain):
+    record = RunRecord.read(plain / "record.json")
+    asked = [each.question for each in attacks_of(record.guarantee, Plans.of(record.clients), "person")]
+    assert asked[2:] == ["who the person behind these records is", "what all records of a person contain, closely enough"]
 
 
 def test_attacks_are_on_the_safe_side_of_a_bracket(sampled):

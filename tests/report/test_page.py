@@ -12,14 +12,16 @@ from html.parser import HTMLParser
 import pytest
 from scripts.example_report import PAGE, made
 
+from prifedsync.report.audits import Audited
 from prifedsync.report.comparing import Comparison, comparison_of
 from prifedsync.report.contents import MASKED, PERSONS, report_of
 from prifedsync.report.guarantee import Group, Stated
 from prifedsync.report.html import write_comparison, write_page
-from prifedsync.report.html.charts import plain, wrapped
+from prifedsync.report.html.charts import FEW_TICKS, plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
 from prifedsync.report.html.page import LIMIT, page_of
 from prifedsync.report.html.parts import sentence
+from prifedsync.report.utility import Labels
 
 TRAP = "</script><script>window.hacked = 1</script><img src=x onerror=alert(1)>\"'&amp;"
 SECTIONS = [
@@ -351,6 +353,30 @@ def without_scores(report):
     )
 
 
+def test_no_tick_is_between_two_rounds(report):
+    page = Read(page_of(report))
+    assert len(report.rounds.rounds) > FEW_TICKS
+    assert "dtick" not in page.data("chart-rounds")["layout"]["xaxis"]
+    few = {model: values[:3] for model, values in report.rounds.mean.items()}
+    rounds = dataclasses.replace(report.rounds, rounds=(1, 2, 3), mean=few, worst=few)
+    found = Read(page_of(dataclasses.replace(report, rounds=rounds)))
+    assert found.data("chart-rounds")["layout"]["xaxis"]["dtick"] == 1
+
+
+def test_colours_of_labels_begin_at_nothing(report):
+    """Plotly heeds the lower end of a scale only where it is told the upper one."""
+    labels = Labels(("0", "1"), ("a",), ((0.45, 0.55),))
+    utility = dataclasses.replace(report.utility, labels=labels)
+    (drawn,) = Read(page_of(dataclasses.replace(report, utility=utility))).data("chart-labels")["data"]
+    assert (drawn["zmin"], drawn["zmax"]) == (0, 0.55)
+
+
+def test_sentences_of_an_owner_take_a_line_of_their_own(report):
+    for purpose, wanted in (("warns of sepsis", 0), ("warns of sepsis " * 9, 1)):
+        found = Read(page_of(dataclasses.replace(report, words={**report.words, "purpose": purpose})))
+        assert sum(attrs.get("class") == "broad" for _, attrs in found.elements) == wanted
+
+
 def test_what_was_not_scored_has_no_chart_and_no_table(report):
     found = Read(page_of(without_scores(report)))
     assert "figure-rounds" not in found.ids("figure")
@@ -372,7 +398,15 @@ def test_the_smallest_client_is_counted_in_the_unit_of_the_run(report):
     run = dataclasses.replace(report.run, unit="person")
     least = report.utility.smallest
     text = Read(page_of(dataclasses.replace(report, run=run))).text
-    assert f"{least.client} has {least.records} persons, the fewest" in text
+    assert f"{least.client} has {least.records} persons, and no client has fewer." in text
+
+
+def test_nobody_is_the_smallest_beside_clients_of_unknown_size(report):
+    hidden = dataclasses.replace(report.clients.rows[-1], records=None)
+    clients = dataclasses.replace(report.clients, rows=(*report.clients.rows[:-1], hidden))
+    text = Read(page_of(dataclasses.replace(report, clients=clients))).text
+    assert "no client whose number is known has fewer" in text
+    assert "and no client has fewer" not in text
 
 
 def test_intervals_say_what_they_are(page):
@@ -424,7 +458,56 @@ def test_simulations_are_marked_by_shape_and_word(row, tmp_path):
     assert "a simulation" in found.text.replace("not a simulation", "")
     marks = [attrs for tag, attrs in found.elements if tag == "span" and attrs.get("class") == "mark open"]
     assert len(marks) >= 1
-    assert "Model in use" in found.text
+    assert "model in use" in found.text
+
+
+def named_at(drawn):
+    return drawn["data"][0]["textposition"]
+
+
+def test_names_of_runs_that_are_near_stand_apart(row, tmp_path):
+    """Rules at one μ are what is compared most often."""
+    near = [dataclasses.replace(row, folder=f"run{at}", mean=0.8 + at / 1000) for at in range(4)]
+    (drawn,) = charts(compared(tmp_path, *near)).values()
+    assert len(set(named_at(drawn))) == 4
+    far = [dataclasses.replace(row, folder=f"run{at}", mean=at / 4, interval=None) for at in range(4)]
+    (drawn,) = charts(compared(tmp_path, *far)).values()
+    assert set(named_at(drawn)) == {"middle left"}
+
+
+def test_runs_that_a_comparison_does_not_draw_are_counted(row, tmp_path):
+    words = "1 run without a μ or without a score: see the table."
+    assert words in compared(tmp_path, row, dataclasses.replace(row, folder="other", mean=None)).text
+    assert words not in compared(tmp_path, row).text
+
+
+def test_a_name_stands_where_the_figure_has_room_and_is_no_longer_than_that(row, tmp_path):
+    small = dataclasses.replace(row, folder="x" * 90, mu=dataclasses.replace(row.mu, upper=row.mu.upper / 10))
+    (drawn,) = charts(compared(tmp_path, small, row)).values()
+    assert named_at(drawn) == ["middle right", "middle left"]
+    assert drawn["data"][0]["text"][0].strip() == "x" * 21 + "…"
+
+
+def test_long_names_beside_the_colours_of_labels_are_cut(report):
+    labels = Labels(("0", "1"), tuple(f"{at} {'x' * 90}" for at in range(50)), ((0.5, 0.5),) * 50)
+    utility = dataclasses.replace(report.utility, labels=labels)
+    found = Read(page_of(dataclasses.replace(report, utility=utility))).data("chart-labels")["layout"]["yaxis"]
+    assert found["tickvals"][:2] == [0, 3]
+    assert [len(name) for name in found["ticktext"]] == [20] * len(found["tickvals"])
+
+
+def test_a_comparison_says_where_lower_is_better(row, tmp_path):
+    errors = dataclasses.replace(row, metric="rmse", lower_is_better=True)
+    found = compared(tmp_path, row, errors)
+    assert "Rmse of 1 run, against μ. Lower is better." in found.text
+    assert "Accuracy of 1 run, against μ. The table" in found.text
+    assert "rmse, lower is better" in found.text
+
+
+def test_a_comparison_has_each_run_in_one_row_with_what_explains_it(row, tmp_path):
+    write_comparison(Comparison((row,), (), "", ""), tmp_path / "all.html")
+    heads = heads_of((tmp_path / "all.html").read_text(encoding="utf-8"), 'id="runs"')
+    assert heads[-3:] == ["Metric, model in use", "mean over clients, interval", "worst client"]
 
 
 # ---------------------------------------------------------------------- tables
@@ -501,6 +584,61 @@ def test_records_are_counted_where_their_numbers_are_public(report):
     rows = (*report.clients.rows[1:], dataclasses.replace(report.clients.rows[0], records=None))
     hidden = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows))
     assert "to train on" not in Read(page_of(hidden)).text
+
+
+def test_numbers_that_an_audit_contradicts_are_not_repeated_without_a_word(report):
+    words = "An audit contradicts these numbers"
+    said = "An attack found more."
+    audit = Audited("audit.json", "attack", None, (), 9.5, 4.4, "ε at δ = 1e-5", 0.95, True, True, said)
+    found = Read(page_of(dataclasses.replace(report, audits=(audit,)))).text
+    assert found.index("In everyday words") < found.index(words) < found.index("Thresholds")
+    fine = dataclasses.replace(report, audits=(dataclasses.replace(audit, broken=False),))
+    assert words not in Read(page_of(fine)).text
+
+
+def test_a_run_that_is_not_finished_has_no_word_of_its_warnings(report):
+    run = dataclasses.replace(report.run, finished=False)
+    found = Read(page_of(dataclasses.replace(report, run=run, warnings=()))).text
+    assert "Its warnings are written down when it ends." in found
+    assert "not measured The run is not finished." in found
+    assert "no warning" not in found
+    assert "came from training" not in found
+
+
+def test_uploads_of_unknown_size_have_no_total(report):
+    for size, wanted in ((960, "numbers, 960 bytes in all."), (None, "numbers.")):
+        leaving = dataclasses.replace(report.leaving, values=8, bytes=size)
+        found = Read(page_of(dataclasses.replace(report, leaving=leaving))).text
+        assert f"left the clients, each of 8 {wanted}" in found
+
+
+def test_persons_are_no_members_and_no_records(report):
+    run = dataclasses.replace(report.run, unit="person")
+    found = dataclasses.replace(report.guarantee, unit="person")
+    text = Read(page_of(dataclasses.replace(report, run=run, guarantee=found))).text
+    assert "of persons, at most, are found with 1% false positives" in text
+    assert "of members, at most" not in text
+
+
+def test_no_option_of_a_command_is_broken_at_its_hyphens(report):
+    page = page_of(report)
+    command = report.reproducing.commands[-1]
+    shown = page[page.index('<pre class="command">') :]
+    assert "".join(f"<span>{word}</span> " for word in command.split()).strip() in shown
+    assert command in Read(page).text
+
+
+def test_epsilon_begins_at_nothing_and_the_end_is_drawn_once(report):
+    rounds = report.progress.rounds
+    for done, lines in ((rounds[-1], 1), (rounds[-1] - 1, 2)):
+        progress = dataclasses.replace(report.progress, done=done)
+        found = Read(page_of(dataclasses.replace(report, progress=progress)))
+        drawn = found.data("chart-progress")
+        assert (drawn["data"][0]["x"][0], drawn["data"][0]["y"][0]) == (0, 0)
+        assert drawn["data"][0]["x"][1:] == list(rounds)
+        assert len(drawn["data"][0]["text"]) == len(rounds) + 1
+        assert len(drawn["layout"]["shapes"]) == lines
+        assert ("planned end, and rounds taken" in found.text) is (lines == 1)
 
 
 def test_rounds_between_two_that_were_computed_are_explained(report):

@@ -24,6 +24,10 @@ KINDS = (  # name, what an attacker tries to say
     ("re-identification", "whose {unit} this is"),
     ("reconstruction", "what a whole {unit} contains, closely enough"),
 )
+OF_PERSONS = {  # the same where a person with all records is protected, and other words are needed
+    "re-identification": "who the person behind these records is",
+    "reconstruction": "what all records of a person contain, closely enough",
+}
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ def attacks_of(guarantee: Mapping[str, Any], plans: Plans, unit: str) -> tuple[A
     """The four attacks. Their bounds are alike; the base rates of a real attacker differ."""
     bounds = {base: right_at_most(guarantee, plans, base) for base in BASES}
     return tuple(
-        Attack(name, question.format(unit=unit), tuple(_rate(base, bounds[base]) for base in BASES))
-        for name, question in KINDS
+        Attack(name, _question(name, said, unit), tuple(_rate(base, bounds[base]) for base in BASES))
+        for name, said in KINDS
     )
 
 
@@ -60,6 +64,10 @@ def right_at_most(guarantee: Mapping[str, Any], plans: Plans, base: float) -> fl
     if base in known:
         return float(min(1.0, 1 - known[base] + ROUNDING))
     return float(plans.power(np.array([base]))[0])
+
+
+def _question(name: str, said: str, unit: str) -> str:
+    return OF_PERSONS.get(name, said.format(unit=unit)) if unit == "person" else said.format(unit=unit)
 
 
 def note_of(correct: Stated) -> str:

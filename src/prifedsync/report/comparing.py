@@ -52,6 +52,7 @@ class Compared:
     data: str
     records: str
     metric: str
+    lower_is_better: bool
     model: str
     mean: float | None
     interval: Interval | None
@@ -113,6 +114,7 @@ def _row(report: Report) -> Compared:
         data=_data(made),
         records=made.records,
         metric=utility.metric,
+        lower_is_better=utility.lower_is_better,
         model=utility.in_use,
         mean=used.mean if used else None,
         interval=used.interval if used else None,

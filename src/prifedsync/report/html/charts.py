@@ -17,6 +17,7 @@ GREEN = "#2c8a57"
 PURPLE = "#8b63c9"
 PINK = "#d1477f"
 GREY = "#7b8794"
+FEW_TICKS = 10  # rounds that have a tick each
 PALE = 0.14  # how much of its colour an area has
 DASHES = {"solid": "none", "dash": "7 5", "dot": "2 4", "dashdot": "7 4 2 4"}
 
@@ -68,6 +69,11 @@ def plain(text: str) -> str:
     return escape(text, quote=False)
 
 
+def short(text: str, most: int) -> str:
+    """Text that fits beside a figure."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def wrapped(text: str, width: int = 44) -> str:
     """Text in lines that a small window has room for, as plotly must have it."""
     lines = [""]
@@ -92,13 +98,21 @@ def axis(title: str, **more_of_it: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def rounds_axis(last: int, **more_of_it: Any) -> dict[str, Any]:
+    """An axis of rounds, on which no tick is between two rounds."""
+    ticks = {"dtick": 1} if last <= FEW_TICKS else {}
+    return axis("round", tickformat=",", **ticks, **more_of_it)
+
+
 def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more_of_it: Any) -> dict[str, Any]:
     """The layout of a figure in the style of the page."""
     return {
         "xaxis": x, "yaxis": y, "showlegend": False, "hovermode": "closest", "dragmode": False,
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 16, "t": 14, "b": 52},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 24, "t": 14, "b": 52},
         "font": {"family": "system-ui, sans-serif", "size": 13}, "height": 320,
-        "hoverlabel": {"bgcolor": "#14202b", "bordercolor": "#14202b", "font": {"color": "#ffffff", "size": 13}},
+        "hoverlabel": {
+            "align": "left", "bgcolor": "#14202b", "bordercolor": "#14202b", "font": {"color": "#ffffff", "size": 13},
+        },
         **more_of_it,
     }  # fmt: skip
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from ...files import write_file
 from ..utility import NAMES
 from ..wording import many, small
-from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plain, wrapped
+from .charts import BLUE, GREY, ORANGE, Line, axis, figure, layout, legend, plain, short, wrapped
 from .markup import Html, Inside, tag
 from .page import whole
 from .parts import Column, Section, capital, intervals, mark, paragraph, section, table
+from .research import between, number
 from .scale import TONES
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 TITLE = "Runs compared"
 LEVEL = "non-private"  # the model that is drawn as a line
 MOST_NAMED = 8  # points that are named in the figure
+LONGEST = 22  # characters of a name in the figure
+HEIGHT = 340  # pixels of the axis of scores
+LINE = 13  # pixels that a name needs on it
+LEVELS = {"middle": 0, "top": 13, "bottom": -13}  # of a name → pixels above its point
+NAME = 0.3  # of the largest μ: as much as a name needs beside its point
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
@@ -60,13 +66,19 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
         return None
     level = _level_of(rows)
     furthest = max(row.mu.upper or 0.0 for row in private if row.mu)
-    across = axis("μ, upper bound", range=[0, 1.3 * furthest])  # names stand to the right of their points
+    across = axis("μ, upper bound", range=[0, 1.15 * furthest])
     shapes = [] if level is None else [_level(level[1])]
     drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
-    alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ. The table of runs has the same numbers."
-    said = [paragraph(_which_model(private)), paragraph(intervals({row.unit for row in private}))]
+    better = " Lower is better." if any(row.lower_is_better for row in private) else ""
+    alt = f"{capital(metric)} of {many(len(private), 'run')}, against μ.{better} The table of runs has the same numbers."
+    left_out = len(rows) - len(private)
+    said = [
+        paragraph(_which_model(private)),
+        paragraph(f"{many(left_out, 'run')} without a μ or without a score: see the table.") if left_out else None,
+        paragraph(intervals({row.unit for row in private})),
+    ]
     return figure(
-        name, f"{metric}, mean over clients, with its interval", alt, [_points(private)], drawn, said,
+        name, f"{metric}, mean over clients, with its interval", alt, [_points(private, furthest)], drawn, said,
         legend=_legend(private, level),
     )  # fmt: skip
 
@@ -100,13 +112,14 @@ def _point(simulation: bool) -> Html:
     return tag("svg", shape, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
 
 
-def _points(rows: Sequence[Compared]) -> dict[str, object]:
+def _points(rows: Sequence[Compared], furthest: float) -> dict[str, object]:
     above = [row.interval.high - (row.mean or 0.0) if row.interval else 0.0 for row in rows]
     below = [(row.mean or 0.0) - row.interval.low if row.interval else 0.0 for row in rows]
     return {
         "type": "scatter", "mode": "markers+text" if len(rows) <= MOST_NAMED else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
-        "text": [f"  {plain(row.folder)}" for row in rows], "textposition": "middle right", "cliponaxis": False,
+        "text": [f"  {plain(short(row.folder, LONGEST))}  " for row in rows], "cliponaxis": False,
+        "textposition": _places(rows, furthest),
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
         "error_y": {"type": "data", "array": above, "arrayminus": below, "color": GREY, "thickness": 1.5},
         "marker": {
@@ -114,6 +127,33 @@ def _points(rows: Sequence[Compared]) -> dict[str, object]:
             "symbol": ["diamond" if row.simulation else "circle" for row in rows],
         },
     }  # fmt: skip
+
+
+def _places(rows: Sequence[Compared], furthest: float) -> list[str]:
+    """Where the name of each run stands: on the side that has more room, and where no other name is in the way."""
+    scores = [row.mean or 0.0 for row in rows]
+    ends = [end for row in rows if row.interval for end in (row.interval.low, row.interval.high)]
+    pixel = ((max([*scores, *ends]) - min([*scores, *ends])) or 1.0) / HEIGHT
+    taken: list[tuple[str, float, float]] = []
+    found = []
+    for row, score in zip(rows, scores, strict=True):
+        mu = _mu(row)
+        sides = ("left", "right") if mu > furthest / 2 else ("right", "left")
+        near = [(side, height) for side, at, height in taken if abs(at - mu) < NAME * furthest]
+        places = [(side, level, score / pixel + LEVELS[level]) for side in sides for level in LEVELS]
+        free = (place for place in places if not any(_covers(place[0], place[2], *other) for other in near))
+        side, level, height = next(free, places[0])
+        taken.append((side, mu, height))
+        found.append(f"{level} {side}")
+    return found
+
+
+def _covers(side: str, height: float, other_side: str, other_height: float) -> bool:
+    return side == other_side and abs(height - other_height) < LINE
+
+
+def _mu(row: Compared) -> float:
+    return (row.mu.upper if row.mu else None) or 0.0
 
 
 def _said(row: Compared) -> str:
@@ -143,10 +183,10 @@ def _level(at: float) -> dict[str, object]:
 
 
 def _table(comparison: Comparison) -> Section:
-    """What decides comes first, so that it is in sight where the table is wider than the page."""
+    """Two things share a cell where one explains the other: so the table is no wider than the page."""
     numbers = [Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "δ")]
-    scores = [Column(head, numeric=True) for head in ("mean over clients", "interval", "worst client")]
-    columns: list[Column | str] = [Column("Run", wide=True), "Verdict", *numbers, "Metric", *scores, "Model in use"]
+    scores = [Column(head, numeric=True) for head in ("mean over clients, interval", "worst client")]
+    columns: list[Column | str] = [Column("Run", wide=True), "Verdict", *numbers, "Metric, model in use", *scores]
     rows = [_row(row) for row in comparison.rows]
     said = intervals({row.unit for row in comparison.rows})
     return section("runs", "The runs", table("Runs, from the smallest μ", columns, rows), paragraph(said))
@@ -156,14 +196,14 @@ def _row(row: Compared) -> tuple[Inside, ...]:
     return (
         [row.folder, tag("span", row.title, class_="under"), mark("open", "simulation") if row.simulation else None],
         mark(TONES[row.decision], row.decision), row.mu.text if row.mu else None,
-        row.epsilon.text if row.epsilon else None, None if row.delta is None else small(row.delta), row.metric,
-        _score(row.mean), f"{row.interval.low:.3f}–{row.interval.high:.3f}" if row.interval else None,
-        _score(row.worst), NAMES.get(row.model, row.model),
+        row.epsilon.text if row.epsilon else None, None if row.delta is None else small(row.delta),
+        [f"{row.metric}, lower is better" if row.lower_is_better else row.metric, _under(NAMES.get(row.model, row.model))],
+        None if row.mean is None else [number(row.mean), _under(between(row.interval))], number(row.worst),
     )  # fmt: skip
 
 
-def _score(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}"
+def _under(said: str | None) -> Html | None:
+    return tag("span", said, class_="under") if said else None
 
 
 def _copies(comparison: Comparison) -> Section:

@@ -11,7 +11,8 @@ from .parts import Column, Section, Tone, listed, mark, paragraph, section, sent
 STATUS: dict[str, Tone] = {"filled": "good", "open": "open", "not applicable": "plain"}
 LEAD = (
     "These are the items that NIST SP 800-226, the registry of DP deployments, EDPB opinion 28/2024 and SACRO-ML ask for. "
-    "What is open must be filled in by the owner, in [report] of the config or with --set."
+    "What is open is for the owner to fill in: words in [report] of the config or with --set, measurements with --audit, "
+    "names and signatures below."
 )
 SIGNED_FOR = (
     "Each hash is of the file that was found when this report was made. It tells later whether a file is the one that was "
@@ -46,9 +47,12 @@ def _item(item: Item) -> tuple[Inside, ...]:
 
 def warnings(report: Report) -> Section:
     """What training warned of."""
-    if not report.warnings:
-        return section("warnings", "Warnings", paragraph("Training gave no warning."))
-    said = listed([mark("open", "warning"), " ", spoken(sentence(each))] for each in report.warnings)
+    if not report.run.finished:
+        said: Html = paragraph("The run is not finished. Its warnings are written down when it ends.")
+    elif not report.warnings:
+        said = paragraph("Training gave no warning.")
+    else:
+        said = listed([mark("open", "warning"), " ", spoken(sentence(each))] for each in report.warnings)
     return section("warnings", "Warnings", said)
 
 
@@ -68,7 +72,7 @@ def signatures(report: Report) -> Section:
     cut = f" Of {many(found.personal_models, 'personal model')}, {hashed:,} are listed." if found.personal_models else ""
     decision = tag("p", "The verdict of this report: ", tag("strong", report.verdict.decision), ".")
     own = _own_decision() if report.verdict.decision == "review" else None
-    columns: list[Column | str] = ["File", Column("bytes", numeric=True), Column("SHA-256", wide=True)]
+    columns: list[Column | str] = [Column("File", wide=True), Column("bytes", numeric=True), Column("SHA-256", wide=True)]
     return section(
         "signatures", "Signatures",
         tag("div", decision, own, tag("ul", lines, class_="signatures"), class_="together"),

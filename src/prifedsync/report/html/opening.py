@@ -72,10 +72,10 @@ def verdict(report: Report) -> Section:
 def _would_change(report: Report) -> Html:
     """On paper these stay together: the last sentence must not stand on a sheet of its own."""
     open_count = sum(item.status == "open" for item in report.items)
+    warned = [tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training."]
     further = paragraph([
         "On ", tag("a", "the list of what an officer expects", href="#items"),
-        f", {open_count} of {len(report.items)} items are open. ",
-        tag("a", f"{many(len(report.warnings), 'warning')}", href="#warnings"), " came from training.",
+        f", {open_count} of {len(report.items)} items are open. ", warned if report.run.finished else None,
     ])  # fmt: skip
     return tag(
         "div", tag("h3", "What would change this verdict"), listed(report.verdict.would_change), further, class_="together"
@@ -103,6 +103,8 @@ def _limits(report: Report, found: Guarantee) -> Iterable[str]:
         yield f"This is about one record: a person with {person.records:,} records is protected less."
     if report.run.simulation:
         yield "This run is a simulation: that is so of the algorithm, and not of these files."
+    if any(audit.broken for audit in report.audits):
+        yield "An audit contradicts these numbers: do not rely on them."
 
 
 def _grounds(found: Verdict) -> Inside:

@@ -9,6 +9,7 @@ from typing import Literal
 from ...scores import LEVEL
 from .markup import MISSING, Html, Inside, tag
 
+MOST_TERM = 60  # characters of a term beside others
 SHORT = 6  # rows of a table that a print keeps on one page
 Tone = Literal["good", "open", "bad", "plain"]
 ICONS = {  # paths on a square of 24: a tick, a triangle with an exclamation mark, a crossed octagon, a ring
@@ -64,7 +65,13 @@ def listed(items: Iterable[Inside], class_: str | None = None) -> Html:
 
 def terms(pairs: Iterable[tuple[str, Inside]], class_: str = "terms") -> Html:
     """Names and what they are."""
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", said)) for name, said in pairs], class_=class_)
+    return tag("dl", [_term(name, said) for name, said in pairs], class_=class_)
+
+
+def _term(name: str, said: Inside) -> Html:
+    """Whole sentences of an owner take a line of their own."""
+    broad = isinstance(said, str) and not isinstance(said, Html) and len(said) > MOST_TERM
+    return tag("div", tag("dt", name), tag("dd", said), class_="broad" if broad else None)
 
 
 def intervals(units: Iterable[str]) -> str:

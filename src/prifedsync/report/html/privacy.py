@@ -10,8 +10,8 @@ from ..contents import Report
 from ..graphs import Deltas, Progress
 from ..guarantee import Group, Guarantee, View
 from ..plans import EVERY
-from ..wording import small
-from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend
+from ..wording import many, small
+from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend, rounds_axis
 from .markup import Html, Inside, as_json, tag
 from .parts import Column, Section, mark, more, paragraph, section, sentence, table
 
@@ -32,11 +32,12 @@ def guarantee(report: Report) -> Section:
 
 def _tiles(found: Guarantee) -> Html:
     least = small(found.alpha_min)
+    whom = "members" if found.unit == "record" else "persons"
     tiles = [
         _tile(f"μ ≤ {found.mu.text}", f"for false positive rates from {least} to 1 − {least}"),
         _tile(f"ε ≤ {found.epsilon.text}", f"at δ = {small(found.delta)}"),
         _tile(found.correct.text, "of the time, at most, an attacker tells two equally likely data sets apart"),
-        _tile(found.hits_at_1_percent.text, "of members, at most, are found with 1% false positives"),
+        _tile(found.hits_at_1_percent.text, f"of {whom}, at most, are found with 1% false positives"),
     ]
     return tag("div", paragraph(f"These numbers are about {found.about}.", "about"), tag("ul", tiles), class_="tiles")
 
@@ -61,7 +62,8 @@ def _groups(found: Guarantee) -> Inside:
     if not found.groups:
         return None
     columns: list[Column | str] = [
-        Column(head, numeric=True) for head in ("Records of one person", "μ ≤", "ε ≤", "attacker is right at most")
+        Column("Records of one person", wide=True),
+        *(Column(head, numeric=True) for head in ("μ ≤", "ε ≤", "attacker is right at most")),
     ]
     rows = [_group(group) for group in found.groups]
     caption = f"Several records of one person at one client, at δ = {small(found.delta)}, for {found.groups_hold_for}"
@@ -69,7 +71,12 @@ def _groups(found: Guarantee) -> Inside:
 
 
 def _group(group: Group) -> tuple[Inside, ...]:
-    return group.records, group.mu.text if group.mu else "not in closed form", group.epsilon.text, group.correct.text
+    return (
+        many(group.records, "record"),
+        group.mu.text if group.mu else "not in closed form",
+        group.epsilon.text,
+        group.correct.text,
+    )
 
 
 # ---------------------------------------------------------------------- attacks and attackers
@@ -154,17 +161,20 @@ def epsilon(report: Report) -> Section | None:
 
 
 def _progress(found: Progress) -> Html:
-    after = [f"after round {each}: ε ≤ {value.text}" for each, value in zip(found.rounds, found.epsilon, strict=True)]
+    after = [f"after round {each:,}: ε ≤ {value.text}" for each, value in zip(found.rounds, found.epsilon, strict=True)]
     line = Line(
-        f"ε at δ = {small(found.delta)}, for {found.holds_for}", found.rounds, [each.upper for each in found.epsilon], BLUE,
-        says=after, shape="vh", markers=True, width=2,
+        f"ε at δ = {small(found.delta)}, for {found.holds_for}", (0, *found.rounds),
+        (0.0, *(each.upper for each in found.epsilon)), BLUE, says=["before the first round nothing has left", *after],
+        shape="vh", markers=True, width=2,
     )  # fmt: skip
-    marks = [_upright(found.planned, ORANGE, "dash")] + ([_upright(found.done, GREEN, "dot")] if found.done else [])
-    ends = (
-        Line(f"planned end: round {found.planned:,}", (), (), ORANGE, "dash"),
-        Line(f"rounds taken: {found.done:,}", (), (), GREEN, "dot"),
-    )
-    drawn = layout(axis("round", range=[0, found.planned * 1.03]), axis("ε", rangemode="tozero"), shapes=marks)
+    ended = found.done == found.planned  # two lines at one place would hide each other
+    label = "planned end, and rounds taken" if ended else "planned end"
+    ends = [Line(f"{label}: {found.planned:,}", (), (), ORANGE, "dash")]
+    marks = [_upright(found.planned, ORANGE, "dash")]
+    if found.done and not ended:
+        ends.append(Line(f"rounds taken: {found.done:,}", (), (), GREEN, "dot"))
+        marks.append(_upright(found.done, GREEN, "dot"))
+    drawn = layout(rounds_axis(found.planned, range=[0, found.planned * 1.03]), axis("ε", rangemode="tozero"), shapes=marks)
     alt = (
         f"After {found.done:,} of {found.planned:,} planned rounds. At the planned end ε ≤ {found.epsilon[-1].text} at "
         f"δ = {small(found.delta)}."
@@ -196,7 +206,8 @@ def _deltas(found: Deltas, smallest: int | None) -> Html:
     """A slider in steps of a tenth of a decade. It takes ε at the next smaller δ that was computed, which is the larger."""
     powers = np.log10([row.delta for row in found.rows])
     own = next(row for row in found.rows if row.delta == found.own)
-    label = tag("label", "δ, the slack of ε", for_="delta")
+    least, most = (small(each([row.delta for row in found.rows])) for each in (min, max))
+    label = tag("label", f"δ, the slack of ε: from {least} to {most}", for_="delta")
     slider = tag(
         "input", type="range", id="delta", min=f"{np.ceil(10 * powers.min() - 1e-9) / 10:.1f}", max=f"{powers.max():.1f}",
         step="0.1", value=f"{np.log10(found.own):.1f}",

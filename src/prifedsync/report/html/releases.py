@@ -36,8 +36,8 @@ def leaving(report: Report) -> Section | None:
         "Protection",
         Column("Note", wide=True),
     ]
-    size = f", {found.bytes:,} bytes" if found.bytes is not None else ""
-    uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}{size} in all."
+    size = f", {found.bytes:,} bytes in all" if found.bytes is not None else ""
+    uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}{size}."
     covers = {each.covered_by for each in found.releases}
     return section(
         "leaving", "What left each client",
@@ -67,6 +67,8 @@ def conditions(report: Report) -> Section | None:
 def audits(report: Report) -> Section:
     """Measured lower bounds beside the claim."""
     title = "What attacks have measured"
+    if not report.run.finished:
+        return section("audits", title, paragraph([mark("open", "not measured"), " The run is not finished."]))
     if not report.audits:
         return section("audits", title, paragraph([mark("open", "not measured"), " No audit was given."]))
     columns: list[Column | str] = ["File", Column("What was found", wide=True), "Result"]

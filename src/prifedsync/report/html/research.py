@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...scores import Interval
+from ..clients import ClientTable
 from ..contents import Report
 from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
-from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain
+from .charts import BLUE, GREEN, GREY, ORANGE, PURPLE, Line, axis, faded, figure, layout, legend, plain, rounds_axis, short
 from .markup import Html, Inside, tag
-from .parts import Column, Section, intervals, listed, mark, more, paragraph, section, sentence, table, terms
+from .parts import Column, Section, capital, intervals, listed, mark, more, paragraph, section, sentence, table, terms
 
 LOOKS = {  # model → colour and dashes
     "personal": (ORANGE, "dash"),
@@ -30,9 +31,11 @@ SHORT = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-
 UNKNOWN = "auto"  # the metric of a run that is not finished
 FEW = 3  # sentences that are not folded away
 MOST_ROWS = 20  # rounds, or clients, in a table
+LONGEST = 20  # characters of a name beside a figure
 NOT_COVERED = "These are computed from records without noise. The guarantee does not cover them."
 NOT_MEASURED = "Not measured: these would be computed from records without noise. Only a simulation has them."
 NOT_COMPARED = "not compared"  # a verdict of joining
+SPANS = {"train": "Training", "all": "Whole run"}
 NO_OWN_MODEL = "Each client's own model was not trained or not scored."
 
 
@@ -45,7 +48,7 @@ def utility(report: Report) -> Section | None:
     unit = report.run.unit
     return section(
         "utility", "Was it worth it?",
-        _note(found), _scores(found, unit), _smallest(found, unit), _rounds(rounds) if rounds else None,
+        _note(found), _scores(found, unit), _smallest(found, report.clients, unit), _rounds(rounds) if rounds else None,
         _distribution(report), _joining(found), _statistics(found), _times(found),
     )  # fmt: skip
 
@@ -58,7 +61,7 @@ def _scores(found: Utility, unit: str) -> Inside:
     if all(each.mean is None and each.pooled is None for each in found.scores):
         return paragraph([mark("open", "not measured"), " No model was scored: the clients have no test records."])
     columns: list[Column | str] = [
-        "Model", "Metric", Column("mean over clients", numeric=True), Column("interval", numeric=True),
+        Column("Model", wide=True), "Metric", Column("mean over clients", numeric=True), Column("interval", numeric=True),
         Column("worst client", numeric=True), Column("on all test records", numeric=True), "Protection",
     ]  # fmt: skip
     lower = " Lower is better." if found.lower_is_better else ""
@@ -84,15 +87,16 @@ def between(found: Interval | None) -> str | None:
     return None if found is None else f"{found.low:.3f}–{found.high:.3f}"
 
 
-def _smallest(found: Utility, unit: str) -> Inside:
+def _smallest(found: Utility, clients: ClientTable | None, unit: str) -> Inside:
     least = found.smallest
     if least is None:
         return None
     known = {model: value for model, value in least.scores.items() if value is not None}
     said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in known.items())
-    size = "" if least.records is None else f" has {many(least.records, unit)}, the fewest"
     scores = f" Its {found.metric}: {said}." if said else ""
-    return paragraph(f"{least.client}{size}.{scores}")
+    hidden = clients is not None and any(row.records is None for row in clients.rows)
+    others = "no client whose number is known has fewer" if hidden else "no client has fewer"
+    return paragraph(f"{least.client} has {many(least.records or 0, unit)}, and {others}.{scores}")
 
 
 # ---------------------------------------------------------------------- over rounds
@@ -117,7 +121,7 @@ def _rounds_figure(found: Rounds) -> Html:
     ]
     return figure(
         "rounds", f"{metric} over rounds", sentence(alt), [line.as_trace() for line in lines],
-        layout(axis("round"), axis(plain(metric))), legend=legend(lines),
+        layout(rounds_axis(found.rounds[-1]), axis(plain(metric))), legend=legend(lines),
         table=table(f"{metric} after some of the rounds", columns, _round_rows(found)),
     )  # fmt: skip
 
@@ -191,7 +195,7 @@ def _distribution(report: Report) -> Inside:
     alt = "; ".join(
         f"{NAMES.get(model, model)}: half of the clients have {each.median:.3f} or more" for model, each in quarters.items()
     )
-    drawn = layout(axis(plain(metric)), axis("", automargin=True), height=80 + 52 * len(by_model))
+    drawn = layout(axis(plain(metric)), axis("", autorange="reversed"), height=80 + 52 * len(by_model))
     columns: list[Column | str] = [
         "Model",
         *(Column(head, numeric=True) for head in ("lower quartile", "median", "upper quartile")),
@@ -270,16 +274,19 @@ def _labels(found: Labels) -> Html:
         f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
         f"of one label, {max(largest):.0%}"
     )
-    height = 90 + min(24 * len(found.clients), 480)
+    named = list(range(0, len(found.clients), -(-len(found.clients) // MOST_ROWS)))
+    names = [plain(short(found.clients[at], LONGEST)) for at in named]
+    height = 90 + min(24 * max(len(found.clients), 3), 480)
     trace = {
         "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
-        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0,
+        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0, "zmax": max(largest),
         "hovertemplate": "%{y}: %{z:.1%} of its records have label %{x}<extra></extra>",
-        "colorscale": [[0, faded(BLUE)], [1, BLUE]], "colorbar": {"tickformat": ".0%", "thickness": 12},
+        "colorscale": [[0, faded(BLUE)], [1, BLUE]],
+        "colorbar": {"tickformat": ".0%", "thickness": 12, "nticks": 6 if len(found.clients) > FEW else 3},
     }  # fmt: skip
     drawn = layout(
         axis("label", type="category", showgrid=False),
-        axis("", type="category", autorange="reversed", showgrid=False),
+        axis("", type="category", autorange="reversed", showgrid=False, tickvals=named, ticktext=names),
         height=height,
     )
     columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in found.names)]
@@ -298,7 +305,9 @@ def _clipping(found: Utility) -> Html:
 
 
 def _times(found: Utility) -> Html:
-    pairs: list[tuple[str, Inside]] = [(f"Seconds: {name}", f"{value:.2f}") for name, value in found.seconds.items()]
+    pairs: list[tuple[str, Inside]] = [
+        (f"{SPANS.get(name, capital(name))}, in seconds", f"{value:.2f}") for name, value in found.seconds.items()
+    ]
     pairs.append(("Rounds a second", _pace(found.rounds_per_second)))
     pairs.append(("Uploads a second", _pace(found.uploads_per_second)))
     pairs.append(("Device", found.device))
@@ -325,10 +334,17 @@ def reproducing(report: Report) -> Section | None:
     settings = [tag("h3", "Settings"), listed(found.settings)] if found.settings else None
     return section(
         "reproducing", "How to run it again",
-        [tag("pre", tag("code", command), class_="command") for command in found.commands],
+        [_command(command) for command in found.commands],
         paragraph(sentence(found.exactly)), tag("h3", "Versions"), terms(facts), settings,
         _config(found.config),
     )  # fmt: skip
+
+
+def _command(command: str) -> Html:
+    """Lines break between words only: half of an option would read as another one."""
+    words = [tag("span", word) for word in command.split(" ")]
+    spaced = [piece for word in words for piece in (" ", word)][1:]
+    return tag("pre", tag("code", spaced), class_="command")
 
 
 def _config(config: Mapping[str, Any]) -> Html:

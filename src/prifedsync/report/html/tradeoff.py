@@ -200,7 +200,7 @@ def _toggle(members: str) -> Html:
 def _reader(found: Curve) -> Html:
     """The curve for those who do not point at it: arrow keys go from point to point."""
     at = _nearest(found, 0.01)
-    label = tag("label", "Read the curve: the attacker's false positive rate", for_="reader")
+    label = tag("label", "Read the curve: the attacker's false positive rate, from 0% to 100%", for_="reader")
     slider = tag(
         "input",
         type="range",

@@ -46,7 +46,7 @@ def _from_ledgers(known: Known) -> Filled:
     rows = known.clients.rows
     whole = [(row.name, row.spent) for row in rows if row.spent and row.spent.before and row.spent.left is not None]
     parts = [
-        f"{name}: {SIGN.get(spent.unit, spent.unit)} ≤ {spent.before.text} spent or reserved by other runs, "
+        f"client {name}: {SIGN.get(spent.unit, spent.unit)} ≤ {spent.before.text} spent or reserved by other runs, "
         f"{down(spent.left)} left of the budget"
         for name, spent in whole[:MOST_LISTED]
         if spent.before is not None and spent.left is not None
