@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import __version__
 from ..scores import Interval
-from ..values import BadValue
+from ..values import BadValue, one_line
 from .card import table
 from .contents import VERSION, Report
 from .guarantee import Stated
@@ -27,7 +27,8 @@ LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≤": r"$\leq$", "μ": r"$\mu$", "ε": r"$\varepsilon$",
-        "δ": r"$\delta$", "–": "--", "∞": r"$\infty$",
+        "δ": r"$\delta$", "–": "--", "∞": r"$\infty$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+        "[": "{[}", "*": "{*}",  # which would belong to the end of the line before
     }
 )  # fmt: skip
 
@@ -177,4 +178,4 @@ def _latex(rows: Sequence[Compared]) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
+    return " & ".join(one_line(cell).translate(LATEX) for cell in cells) + r" \\"

@@ -15,7 +15,7 @@ from typing import Any
 from ..accounting.statement import loss_up
 from ..values import one_line
 from .contents import Report
-from .guarantee import Guarantee
+from .guarantee import Guarantee, largest
 from .leaving import ON_ONE_MACHINE, unprotected
 from .wording import many, small
 
@@ -149,9 +149,8 @@ def _joined(*texts: str) -> str:
 
 
 def _parameters(guarantee: Guarantee) -> dict[str, Any]:
-    if guarantee.epsilon.upper is None:
-        return {"delta": guarantee.delta}
-    return {"epsilon": float(loss_up(guarantee.epsilon.upper)), "delta": guarantee.delta}
+    epsilon = largest([guarantee.epsilon.upper, guarantee.given_who_took_part["epsilon"].upper])
+    return {"delta": guarantee.delta} if epsilon is None else {"epsilon": float(loss_up(epsilon)), "delta": guarantee.delta}
 
 
 def _details(report: Report, guarantee: Guarantee) -> str:
