@@ -262,6 +262,27 @@ def test_another_config_in_the_folder_is_reviewed(said, copied):
     assert any("which cannot be read" in each for each in grounds(folder)[1])
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda config: config.update(clients={"c": {"noise_multiplier": 8.0}}), "clients"),
+        (lambda config: config["data"].update(source={}), "data.source"),
+        (lambda config: config["data"].update(source="digits"), "data.source"),
+    ],
+)
+def test_a_record_with_another_config_is_reviewed(said, copied, change, field):
+    """Also where the record was changed, as by calling the records public."""
+    decision, found = grounds(rewritten(copied(said), lambda data: change(data["config"])))
+    assert decision == "review"
+    assert any(f"they differ in {field}." in each for each in found)
+
+
+def test_no_bound_on_epsilon_is_reviewed(said, copied):
+    decision, found = grounds(rewritten(copied(said), lambda data: data["guarantee"]["epsilon"].update(upper=None)))
+    assert decision == "review"
+    assert "There is no bound on ε at δ = 1e-5." in found
+
+
 def test_scores_in_the_log_alone_are_scores(said, copied):
     folder = copied(said)
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

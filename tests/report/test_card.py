@@ -268,6 +268,21 @@ def test_cells_are_those_of_the_run(sampled, plain, tmp_path):
             assert cells[7] == f"{each.worst:.3f}"
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("[2em] x", "{[}2em] x"),
+        ("* x", "{*} x"),
+        ("a<b>|c", r"a\textless{}b\textgreater{}\textbar{}c"),
+        ("a\nb", r"a\textbackslash{}nb"),
+    ],
+)
+def test_a_folder_is_text_in_latex(plain, name, cell):
+    """After the end of a line, [ and * would belong to it."""
+    found = comparison_of([dataclasses.replace(report_of(plain), folder=name)])
+    assert found.latex.splitlines()[4].startswith(f"{cell} & ")
+
+
 def test_scores_that_nobody_has_are_dashes(plain):
     (cells,) = comparison_of([report_of(plain)]).markdown.splitlines()[2:]
     assert "| – | – |" in cells

@@ -181,20 +181,22 @@ def changed_settings(sources: Sources, record: RunRecord) -> list[str]:
     if not path.is_file():
         return []
     try:
-        found = _fields(json.loads(json.dumps(load(path).for_the_record())))
+        found = json.loads(json.dumps(load(path).for_the_record()))
     except (OSError, ValueError, RecursionError):
         return [f"{CONFIG} as a whole, which cannot be read"]
-    said = _fields(record.config)
-    return [name for name in said if name in found and said[name] != found[name] and not name.startswith("report.")]
+    said = {**record.config, "clients": record.config.get("clients", {})}
+    other = [] if said["clients"].keys() == found["clients"].keys() else ["clients"]
+    return [*other, *(name for name in _differences(said, found) if not name.startswith("report."))]
 
 
-def _fields(config: Mapping[str, Any], below: str = "") -> dict[str, Any]:
-    """All fields with their dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        whole = f"{below}{name}"
-        found |= _fields(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
-    return found
+def _differences(said: Mapping[str, Any], found: Mapping[str, Any], below: str = "") -> Iterator[str]:
+    """The dotted names of fields that both have, each with another value. Older records have not all fields."""
+    for name in sorted(said.keys() & found.keys()):
+        one, other = said[name], found[name]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _differences(one, other, f"{below}{name}.")
+        elif one != other:
+            yield f"{below}{name}"
 
 
 # ---------------------------------------------------------------------- the record beside its plans
@@ -224,7 +226,7 @@ def _headline(plans: Plans, said: Mapping[str, Any]) -> Iterator[tuple[str, floa
 def _attacks(plans: Plans, said: Mapping[str, Any]) -> Iterator[str]:
     """The curve bounds attacks: a β above what the plans can have promises too much."""
     alpha, beta = (np.array(column, dtype=float) for column in zip(*said["curve"], strict=True))
-    if np.any(beta > np.min([f.upper(alpha) for f in plans.honest], axis=0) + BETA_ROOM):
+    if not np.all(beta <= np.min([f.upper(alpha) for f in plans.honest], axis=0) + BETA_ROOM):
         yield "bound on attacks"
 
 

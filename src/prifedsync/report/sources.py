@@ -81,8 +81,8 @@ class Sources:
 
     @property
     def seeded(self) -> bool:
-        """Whether the draws can be made again by whoever knows the seed."""
-        return bool(self.config["privacy"]["randomness"] == "seeded")
+        """Whether the draws can be made again by whoever knows the seed: all that are not from the operating system."""
+        return bool(self.config["privacy"]["randomness"] != "system")
 
     @property
     def public_data(self) -> bool:

@@ -205,6 +205,9 @@ def _size(facts: Facts) -> Iterable[Ground]:
             "that for a review."
         )
         yield Ground("review", what, "Decide whether this use justifies it, and write down why; or train with more noise.")
+    if epsilon.upper is None and mu.upper is not None:
+        what = f"There is no bound on ε at δ = {small(guarantee.delta)}."
+        yield Ground("review", what, "Judge by μ, or state ε at a larger privacy.delta.")
     if guarantee.delta_warning:
         yield Ground("review", f"{guarantee.delta_warning}.", "Judge by μ, or state ε at a smaller privacy.delta.")
     yield from _persons(facts, guarantee)
