@@ -224,6 +224,14 @@ def test_texts_are_texts_in_yaml(text):
     assert found == text or not text.isprintable()
 
 
+def test_names_are_text_where_the_registry_reads_markdown(said):
+    """The registry renders texts as Markdown with formulas."""
+    words = ['report.purpose="$x$ <script> [a](b) `c` _d_"', 'report.owner="A*; B~"']
+    basic = entry_of(report_of(said, words=words))["deployment"]["basic"]
+    assert basic["intended_use"] == r"\$x\$ &lt;script&gt; \[a\](b) \`c\` \_d\_"
+    assert basic["data_curators"] == [r"A\*", r"B\~"]
+
+
 @pytest.mark.parametrize("number", [1e-5, 1e-12, 4.375, 2.0, 1, 1e22])
 def test_numbers_are_numbers_in_yaml(number):
     assert yaml.safe_load(as_yaml({"key": number})) == {"key": number}

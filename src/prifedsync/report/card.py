@@ -13,7 +13,7 @@ from .sources import STAY
 from .utility import NAMES, Scored
 from .wording import many, mean_between, score, small
 
-MARKED = "\\`*_[]|#"  # what Markdown reads as more than text
+MARKED = "\\`*_[]|#$~"  # what Markdown, or formulas in it, reads as more than text
 
 
 def card_of(report: Report) -> str:

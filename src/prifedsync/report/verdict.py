@@ -339,6 +339,7 @@ def _others(facts: Facts) -> Iterable[Ground]:
 def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
     """What owners' ledgers have spent before, together with this run."""
     words = facts.sources.words
+    taken = {each.name: each.taken["mu"]["upper"] for each in facts.record.clients if each.taken} if facts.record else {}
     further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
     for row in clients.rows:
         spent = row.spent
@@ -353,7 +354,7 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
         if before == 0:
             continue
         if spent.unit == "mu":
-            own = row.mu.upper if row.mu else None
+            own = largest([row.mu.upper if row.mu else None, taken.get(row.name)])
             total = None if before is None or own is None else hypot(before, own)
             release, review = words.release_mu, words.review_mu
         elif words.release_epsilon is None and words.review_epsilon is None:
