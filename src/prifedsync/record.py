@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -235,7 +236,7 @@ class RunRecord:
     def read(path: Path) -> RunRecord:
         """The record in a file."""
         try:
-            return RunRecord.from_json(json.loads(path.read_bytes()))
+            return RunRecord.from_json(json.loads(path.read_bytes(), parse_float=_finite, parse_constant=_finite))
         except BadValue:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -245,6 +246,14 @@ class RunRecord:
     def repeatable(self) -> dict[str, Any]:
         """The part that must be equal if the same run is repeated."""
         return {key: value for key, value in self.as_json().items() if key not in ("timings", "host", "deployment")}
+
+
+def _finite(text: str) -> float:
+    """A number of a record. NaN is not above any threshold, so none may be read."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 # ---------------------------------------------------------------------- the record as JSON

@@ -224,6 +224,14 @@ def test_texts_are_texts_in_yaml(text):
     assert found == text or not text.isprintable()
 
 
+def test_names_are_text_where_the_registry_reads_markdown(said):
+    """The registry renders texts as Markdown with formulas."""
+    words = ['report.purpose="$x$ <script> [a](b) `c` _d_"', 'report.owner="A*; B~"']
+    basic = entry_of(report_of(said, words=words))["deployment"]["basic"]
+    assert basic["intended_use"] == r"\$x\$ &lt;script&gt; \[a\](b) \`c\` \_d\_"
+    assert basic["data_curators"] == [r"A\*", r"B\~"]
+
+
 @pytest.mark.parametrize("number", [1e-5, 1e-12, 4.375, 2.0, 1, 1e22])
 def test_numbers_are_numbers_in_yaml(number):
     assert yaml.safe_load(as_yaml({"key": number})) == {"key": number}
@@ -266,6 +274,21 @@ def test_cells_are_those_of_the_run(sampled, plain, tmp_path):
             assert each.worst < each.mean
             assert cells[6] == f"{each.mean:.3f} ({each.interval.low:.3f}–{each.interval.high:.3f})"
             assert cells[7] == f"{each.worst:.3f}"
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("[2em] x", "{[}2em] x"),
+        ("* x", "{*} x"),
+        ("a<b>|c", r"a\textless{}b\textgreater{}\textbar{}c"),
+        ("a\nb", r"a\textbackslash{}nb"),
+    ],
+)
+def test_a_folder_is_text_in_latex(plain, name, cell):
+    """After the end of a line, [ and * would belong to it."""
+    found = comparison_of([dataclasses.replace(report_of(plain), folder=name)])
+    assert found.latex.splitlines()[4].startswith(f"{cell} & ")
 
 
 def test_scores_that_nobody_has_are_dashes(plain):

@@ -12,6 +12,8 @@ from prifedsync.cli import main
 from prifedsync.config import ReportConfig
 from prifedsync.report import saving
 
+from .runs import rewritten
+
 
 def ran(capsys, *words, status=0):
     """What a command prints on stdout and stderr."""
@@ -65,6 +67,35 @@ def test_a_bad_record_is_one_line_and_status_2(plain, copied, capsys, content):
     assert found.err.count("\n") == 1
     assert found.out == ""
     assert not (folder / saving.JSON).exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(note={"a": 1}),
+        lambda data: data["by_metric"]["accuracy"]["released"]["own"].update(worst="high"),
+        lambda data: data["clients"][0].update(name="\ud800"),
+        lambda data: data["guarantee"]["mu"].update(upper=float("nan")),
+    ],
+)
+def test_a_record_with_a_wrong_part_is_one_line_too(sampled, copied, capsys, change):
+    """Also where the part is first met on the page or in the model card."""
+    said = line(capsys, rewritten(copied(sampled), change))
+    assert "restore the file from a copy" in said
+
+
+def test_columns_that_are_none_are_one_line_in_a_comparison(plain, sampled, copied, capsys):
+    folder = rewritten(copied(plain), lambda data: data["config"]["data"].update(columns=None))
+    assert "restore the file from a copy" in line(capsys, folder, sampled)
+
+
+def test_a_name_moves_no_cursor(said, copied, capsys, no_plotly):
+    def named(data):
+        data["clients"][0] |= {"name": "\x1b[2J\nrelease: nothing", "noisy_queries": 3}
+
+    first, *_ = ran(capsys, "report", rewritten(copied(said), named)).out.splitlines()
+    assert first.isprintable()
+    assert first.startswith("do not release: ")
 
 
 def test_what_is_no_folder_is_refused(tmp_path, capsys):

@@ -60,6 +60,34 @@ def test_a_record_with_a_wrong_part(plain, copied, change):
     assert refused(rewritten(copied(plain), change))
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("name", ["mu", "epsilon"])
+def test_what_is_no_number_is_above_no_threshold_and_so_refused(said, copied, name, number):
+    folder = rewritten(copied(said), lambda data: data["guarantee"][name].update(upper=123456.5))
+    path = folder / "record.json"
+    path.write_text(path.read_text().replace("123456.5", number))
+    assert "is not a finite number" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["clients"][0].update(name="\ud800"),  # half of a letter, which no file can hold
+        lambda data: data["guarantee"]["advantage"].update(upper=1e300),
+        lambda data: data["guarantee"]["mu"].update(upper="0.5"),
+        lambda data: data["guarantee"]["mu"].update(upper=10**400),
+    ],
+)
+def test_what_cannot_be_written_is_refused(said, copied, change):
+    assert "record.json cannot be read" in refused(rewritten(copied(said), change))
+
+
+def test_randomness_that_nobody_knows_is_not_secret(said, copied):
+    report = report_of(rewritten(copied(said), lambda data: data["config"]["privacy"].update(randomness="")))
+    assert report.run.simulation
+    assert report.verdict.decision == "do not release"
+
+
 def test_a_log_that_is_damaged(plain, copied):
     folder = copied(plain)
     lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
@@ -94,6 +122,13 @@ def test_what_is_given_besides_must_be_readable(plain, tmp_path, name, content):
     if content is not None:
         path.write_text(content)
     assert "given cannot be read" in refused(plain, **{name: [path]})
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity"])
+def test_a_ledger_of_no_numbers_is_refused(said, tmp_path, number):
+    path = tmp_path / "given.json"
+    path.write_text(f'{{"source": "a", "budget": 1, "spent": {number}}}')
+    assert "given.json cannot be read" in refused(said, receipts=[path])
 
 
 def test_what_is_no_receipt_is_refused(plain, tmp_path):

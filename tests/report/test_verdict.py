@@ -8,9 +8,11 @@ import pytest
 
 from prifedsync.accounting import Budget
 from prifedsync.record import RunRecord
+from prifedsync.report.card import card_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import group, group_power
 from prifedsync.report.plans import Plans
+from prifedsync.report.voiding import SCORES
 from prifedsync.values import BadValue
 
 from .runs import SAID, TESTED, rewritten, trained
@@ -36,15 +38,18 @@ def test_a_run_of_which_all_is_said_may_leave(said):
 def test_what_is_not_said_is_to_be_reviewed(plain):
     verdict = verdict_of(plain)
     assert verdict.decision == "review"
-    assert [ground.decision for ground in verdict.grounds] == ["review"] * 3
+    assert [ground.decision for ground in verdict.grounds] == ["review"] * 4
     assert "how many records a person may have" in verdict.grounds[0].what
-    assert "No ledger was read for a, <script>, c" in verdict.grounds[1].what
-    assert "whether settings were tried" in verdict.grounds[2].what
+    assert "Nobody has said the owner, purpose, receivers of this model" in verdict.grounds[1].what
+    assert "No ledger was read for a, <script>, c" in verdict.grounds[2].what
+    assert "whether settings were tried" in verdict.grounds[3].what
     once = "records_of_person=1"
-    assert verdict_of(plain, "other_releases=none", "tuning=none").decision == "review"
-    assert verdict_of(plain, once, "other_releases=none", "tuning=none").decision == "release"
-    assert verdict_of(plain, once, "other_releases=none", "tuning=charged").decision == "release"
-    open_still = verdict_of(plain, once, "other_releases=none", 'tuning="not charged"')
+    who = ("owner=Clinic", "purpose=a warning", "receivers=the clinics")
+    assert verdict_of(plain, once, "other_releases=none", "tuning=none", *who[1:]).decision == "review"
+    assert verdict_of(plain, "other_releases=none", "tuning=none", *who).decision == "review"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=none", *who).decision == "release"
+    assert verdict_of(plain, once, "other_releases=none", "tuning=charged", *who).decision == "release"
+    open_still = verdict_of(plain, once, "other_releases=none", 'tuning="not charged"', *who)
     assert open_still.decision == "review"
     assert "was not charged" in open_still.reason
 
@@ -170,6 +175,33 @@ def test_scores_without_noise_are_reviewed(tmp_path):
     verdict = verdict_of(trained(tmp_path / "run", TESTED, report=SAID))
     assert verdict.decision == "review"
     assert "computed without noise" in verdict.reason
+
+
+def test_scores_that_stay_with_the_owners_do_not_leave(tmp_path):
+    """The model card goes with the model, so it has none of them then."""
+    folder = trained(tmp_path / "run", TESTED, report=SAID | {"scores": "stay with the owners"})
+    report = report_of(folder)
+    assert report.verdict.decision == "release"
+    assert "Scores are computed without noise, and stay with the owners." in card_of(report)
+    assert "worst client" not in card_of(report)
+    (said,) = (each for each in report.conditions if each.what == SCORES)
+    assert said.state == "cannot be checked here"
+    assert "worst client" in card_of(report_of(folder, words=['report.scores="not said"']))
+
+
+def test_words_of_spaces_say_nothing(said):
+    assert verdict_of(said, 'owner="  "').decision == "review"
+
+
+def test_where_the_change_of_a_round_is_noised_a_person_is_protected_as_one_record_is(tmp_path):
+    """Such noise hides all records of a client together, so nobody is asked how many a person has."""
+    words = {name: value for name, value in SAID.items() if name != "records_of_person"}
+    changes = {"privacy__mechanism": "output-gaussian", "privacy__noise_multiplier": 8.0}
+    report = report_of(trained(tmp_path / "run", report=words, **changes))
+    assert report.verdict.decision == "release"
+    assert report.guarantee.groups == ()
+    assert not any("several records" in each for each in report.guarantee.sentences)
+    assert not any("A person is read as one record" in each.what for each in report.conditions)
 
 
 def test_models_that_are_kept_are_reviewed(tmp_path):
@@ -315,7 +347,7 @@ def test_counts_that_do_not_agree_are_not_released(said, copied, queries):
 
 def test_the_worst_ground_is_the_reason_and_all_are_kept(plain, tmp_path):
     verdict = verdict_of(plain, audits=audit(tmp_path, mu={"lower": 9.0}))
-    assert [ground.decision for ground in verdict.grounds] == ["do not release", "review", "review", "review"]
+    assert [ground.decision for ground in verdict.grounds] == ["do not release", *["review"] * 4]
     assert verdict.reason == verdict.grounds[0].what
 
 

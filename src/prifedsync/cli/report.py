@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..values import NOT_GIVEN, BadValue
+from ..values import NOT_GIVEN, BadValue, one_line
 from .options import Json
 
 Folders = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders. Several are compared.")]
@@ -56,7 +56,7 @@ def report(
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False, allow_nan=False))
     else:
-        print(f"{found.verdict.decision}: {found.verdict.reason}")
+        print(one_line(f"{found.verdict.decision}: {found.verdict.reason}"))
         print(f"report: {to}")
     _warn(sector_note(found) if registry else "")
     _warn(no_page)

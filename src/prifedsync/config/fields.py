@@ -261,6 +261,9 @@ class ReportConfig:
     )
     exploration: str = field("", "how the records were looked at or cleaned before training, and by whom")
     other_releases: str = field("", "other releases from the same records, or that there are none")
+    scores: Literal["not said", "stay with the owners"] = field(
+        "not said", "whether record, log and report, which have scores without noise, are sent with the model or not"
+    )
     data_location: str = field("", "where the raw records lie")
     data_access: str = field("", "who has access to the raw records and to keys")
     columns: str = field("", "why these columns are needed")

@@ -9,10 +9,11 @@ from ..scores import LEVEL
 from ..values import one_line
 from .contents import Report
 from .items import NOT_SAID
+from .sources import STAY
 from .utility import NAMES, Scored
 from .wording import many, mean_between, score, small
 
-MARKED = "\\`*_[]|#"  # what Markdown reads as more than text
+MARKED = "\\`*_[]|#$~"  # what Markdown, or formulas in it, reads as more than text
 
 
 def card_of(report: Report) -> str:
@@ -72,6 +73,9 @@ def _data(report: Report) -> Iterable[str]:
 def _scores(report: Report) -> Iterable[str]:
     if report.utility is None or not report.utility.scores:
         yield "Not measured."
+        return
+    if report.words["scores"] == STAY and not report.run.public_data:
+        yield "Scores are computed without noise, and stay with the owners."
         return
     heads = ["model", "metric", "mean over clients", "worst client", "protection"]
     yield from table(heads, [_row(each) for each in report.utility.scores])

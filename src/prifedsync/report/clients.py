@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..accounting import Budget
+from ..accounting.spending import ROUNDING
 from ..accounting.statement import bracket
 from ..fdp import Bound
 from ..record import ClientRecord, RunRecord, plan_from_json
@@ -26,6 +27,8 @@ class Spent:
     agrees   whether the receipt is about this client's plan; `why` it is not
     before   what other runs have spent or reserved; None where the whole ledger was not given
     total    the same with this run
+    older    whether the ledger was exported before the receipt, so that it may leave out later runs
+    delta    at which a budget of ε counts
     """
 
     source: str
@@ -38,6 +41,8 @@ class Spent:
     total: Stated | None
     left: float | None
     signature: str
+    older: bool = False
+    delta: float | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,8 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
         total=_as_budget(budget, _total(ledger, amount)),
         left=_left(ledger, budget),
         signature=SIGNATURE if "signature" in said else "none",
+        older=_older(ledger, said),
+        delta=ledger.get("delta") if ledger else None,
     )
 
 
@@ -173,6 +180,20 @@ def _disagreement(client: ClientRecord, said: Mapping[str, Any]) -> str:
     if asked < client.slots_taken:
         return f"the ledger has charged {asked} slots, and the record says that {client.slots_taken} were taken"
     return ""
+
+
+def _older(ledger: Mapping[str, Any] | None, receipt: Mapping[str, Any]) -> bool:
+    """Whether the ledger was exported before the receipt, or does not have all of what the receipt charges."""
+    if ledger is None:
+        return False
+    amount = receipt["charged"]["amount"]
+    whole = ledger.get("alone") or amount is None or ledger["spent"] + ledger["reserved"] >= amount * (1 - ROUNDING)
+    return _entries(ledger) < _entries(receipt) or not whole
+
+
+def _entries(export: Mapping[str, Any] | None) -> int:
+    """How many entries the ledger had when this was exported; 0 where that is not said."""
+    return int(((export or {}).get("head") or {}).get("number", 0))
 
 
 def _ledger_of(said: Mapping[str, Any], sources: Sources) -> Mapping[str, Any] | None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from .. import __version__
 from ..scores import Interval
-from ..values import BadValue
+from ..values import BadValue, one_line
 from .card import table
 from .contents import VERSION, Report
 from .guarantee import Stated
 from .reproducing import Reproducing, digest
+from .sources import REMEDY
 from .utility import COVERED, NAMES
 from .wording import mean_between, score, small
 
@@ -27,7 +28,8 @@ LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≤": r"$\leq$", "μ": r"$\mu$", "ε": r"$\varepsilon$",
-        "δ": r"$\delta$", "–": "--", "∞": r"$\infty$",
+        "δ": r"$\delta$", "–": "--", "∞": r"$\infty$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+        "[": "{[}", "*": "{*}",  # which would belong to the end of the line before
     }
 )  # fmt: skip
 
@@ -86,12 +88,19 @@ def comparison_of(reports: Sequence[Report]) -> Comparison:
     unfinished = [report.folder for report in reports if not report.run.finished]
     if unfinished:
         raise BadValue("run", unfinished[0], "is not finished", "compare finished runs, or report on it alone")
-    rows = tuple(sorted((_row(report) for report in reports), key=_size))
+    rows = tuple(sorted(map(_read, reports), key=_size))
     return Comparison(rows, tuple(_warnings(rows)), "\n".join(table(HEADS, map(_cells, rows))), _latex(rows))
 
 
 def _size(row: Compared) -> float:
     return float("inf") if row.mu is None or row.mu.upper is None else row.mu.upper
+
+
+def _read(report: Report) -> Compared:
+    try:
+        return _row(report)
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise BadValue("record", report.folder, f"cannot be read: {error!r}", REMEDY) from error
 
 
 def _row(report: Report) -> Compared:
@@ -179,4 +188,4 @@ def _latex(rows: Sequence[Compared]) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
+    return " & ".join(one_line(cell).translate(LATEX) for cell in cells) + r" \\"

@@ -124,10 +124,12 @@ def report_of(
     """
     folder = Path(folder)
     try:
-        return _report(sources_of(folder, words, policies, receipts, audits))
+        report = _report(sources_of(folder, words, policies, receipts, audits))
+        report.text().encode()  # what cannot be written is refused before anything is
+        return report
     except BadValue:
         raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
         remedy = "restore the file from a copy"
         raise BadValue("record", folder / RECORD, f"cannot be read: {error!r}", remedy) from error
 

@@ -13,7 +13,7 @@ from ..accounting.statement import finite
 from ..fdp import gaussian
 from ..record import RunRecord
 from .audits import band_of
-from .guarantee import Stated, stated
+from .guarantee import Stated, beyond_one, stated
 from .plans import EVERY, ROUNDING, Plans
 from .sources import Extra, Sources
 from .wording import percent, share_up
@@ -150,7 +150,7 @@ def deltas_of(record: RunRecord, plans: Plans) -> Deltas:
     rows = []
     for delta in grid:
         epsilon = said["epsilon"]["upper"] if delta == own else finite(plans.epsilon(delta))
-        rows.append(Delta(delta, stated(epsilon), plans.smallest is not None and delta * plans.smallest >= 1))
+        rows.append(Delta(delta, stated(epsilon), beyond_one(delta, plans.smallest)))
     return Deltas(tuple(rows), own, plans.holds_for)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, expm1
 from typing import Any
 
 import numpy as np
 
-from ..accounting import Neighbours
+from ..accounting import Neighbours, OutputPerturbation
 from ..accounting.statement import ADJACENCY, SIMULATION, percent_up
 from ..fdp import gaussian
 from ..record import RunRecord
@@ -87,6 +87,7 @@ class Guarantee:
 
     about       "these files", or "the algorithm" where the run is a simulation
     paper_mu    the paper's asymptotic value. It is not a guarantee
+    given_who_took_part  the largest of the clients' numbers, each for the slots that it took
     groups_hold_for  every client, or of very many different plans the clients who leak most
     """
 
@@ -103,6 +104,7 @@ class Guarantee:
     correct: Stated
     hits_at_1_percent: Stated
     if_others_choose: Mapping[str, Stated]
+    given_who_took_part: Mapping[str, Stated]
     judgement: str
     delta_warning: str
     hypotheses: tuple[str, str]
@@ -144,6 +146,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         correct=chance(0.5 + advantage / 2),
         hits_at_1_percent=chance(hits),
         if_others_choose={name: stated(said["worst_case_participation"][name]["upper"]) for name in ("mu", "epsilon")},
+        given_who_took_part=_given_who_took_part(record),
         judgement=judgement(said["epsilon"]["upper"]),
         delta_warning=_delta_warning(said["delta"], plans.smallest, record.unit),
         hypotheses=_hypotheses(record),
@@ -153,6 +156,17 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         paper_mu=said.get("paper", {}).get("mu_weak"),
         groups_hold_for=plans.holds_for,
     )
+
+
+def _given_who_took_part(record: RunRecord) -> Mapping[str, Stated]:
+    taken = {id(client.taken): client.taken for client in record.clients if client.taken}.values()
+    return {name: stated(largest([each[name]["upper"] for each in taken])) for name in ("mu", "epsilon")}
+
+
+def largest(values: Sequence[float | None]) -> float | None:
+    """The largest bound. None, which stands for no bound, is larger than any."""
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def judgement(epsilon: float | None) -> str:
@@ -188,20 +202,40 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
             "Each client decides by its own secret coin whether it takes part. If others decide, "
             f"ε ≤ {loss_up(others_choose)}."
         )
-    if unit == "record":
+    taken = _given_who_took_part(record)
+    if any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken):
+        yield (
+            "Coins have said who took part, and the server has seen it. Given that, it is "
+            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} for the clients that took part most."
+        )
+    if unit == "record" and not together(record):
         yield "A person with several records is protected less: see the table of groups."
     if sources.seeded:
         yield f"This run is a simulation. The guarantee is {SIMULATION}."
 
 
+def _exceeds(value: float | None, other: float | None) -> bool:
+    return other is not None and (value is None or value > other)
+
+
+def together(record: RunRecord) -> bool:
+    """Whether noise is added to the change of a whole round only: then all records of a client are protected as one."""
+    return all(client.plan is None or client.plan["mechanism"] == OutputPerturbation.__name__ for client in record.clients)
+
+
 def _delta_warning(delta: float, smallest: int | None, unit: str) -> str:
     """Item 3: a δ that is not below 1/n would allow to publish one record in the clear."""
-    if smallest is None or delta * smallest < 1:
+    if smallest is None or not beyond_one(delta, smallest):
         return ""
     return (
         f"δ = {small(delta)} is not below 1/{smallest:,}, one over the {unit}s of the smallest client: a mechanism that "
         f"publishes one {unit} in the clear could satisfy such a guarantee"
     )
+
+
+def beyond_one(delta: float, smallest: int | None) -> bool:
+    """Whether δ is not below one over the number of units; the product of δ and n may be rounded below 1."""
+    return smallest is not None and (delta * smallest >= 1 or delta >= 1 / smallest)
 
 
 def _hypotheses(record: RunRecord) -> tuple[str, str]:
@@ -233,7 +267,7 @@ def _view(said: Mapping[str, Any]) -> View:
 
 def _groups(sources: Sources, record: RunRecord, plans: Plans) -> Iterable[Group]:
     """2, 5 and 10 records, and as many as the owner states. Where a person is the unit, all its records are in it."""
-    if record.unit != "record":
+    if record.unit != "record" or together(record):
         return
     delta = float((record.guarantee or {})["delta"])
     own = sources.words.records_of_person

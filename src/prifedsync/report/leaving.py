@@ -79,8 +79,11 @@ def has_scores(record: RunRecord) -> bool:
 
 
 def scores_leak(sources: Sources, record: RunRecord) -> bool:
-    """Whether those scores say something about private records."""
-    return has_scores(record) and not sources.public_data
+    """Whether there are scores, or other numbers without noise, that say something about private records."""
+    if sources.public_data:
+        return False
+    own = (score.value for client in record.clients for by in client.scores.values() for score in by.values())
+    return has_scores(record) or bool(record.statistics) or sources.logged_scores or any(each is not None for each in own)
 
 
 def kept_models(record: RunRecord) -> bool:

@@ -14,8 +14,9 @@ from typing import Any
 
 from ..accounting.statement import loss_up
 from ..values import one_line
+from .card import text
 from .contents import Report
-from .guarantee import Guarantee
+from .guarantee import Guarantee, largest
 from .leaving import ON_ONE_MACHINE, unprotected
 from .wording import many, small
 
@@ -35,7 +36,18 @@ def entry_of(report: Report) -> dict[str, Any]:
         "notes": _notes(report),
         "registry_authors": _several(report.words["authors"]) or [NOT_SAID],
     }
-    return {"url_slug": _slug(report.title), "status": "Draft", "tier": tier_of(report), "deployment": deployment}
+    return {
+        "url_slug": _slug(report.title), "status": "Draft", "tier": tier_of(report), "deployment": _as_text(deployment),
+    }  # fmt: skip
+
+
+def _as_text(value: Any) -> Any:
+    """The registry reads all texts as Markdown with formulas: names and the owner's words are neither."""
+    if isinstance(value, dict):
+        return {key: _as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    return text(value) if isinstance(value, str) else value
 
 
 def tier_of(report: Report) -> int:
@@ -143,15 +155,14 @@ def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
     }
 
 
-def _joined(*texts: str) -> str:
+def _joined(*items: str) -> str:
     """Several items as sentences."""
-    return ". ".join(f"{text[:1].upper()}{text[1:]}" for text in texts)
+    return ". ".join(f"{item[:1].upper()}{item[1:]}" for item in items)
 
 
 def _parameters(guarantee: Guarantee) -> dict[str, Any]:
-    if guarantee.epsilon.upper is None:
-        return {"delta": guarantee.delta}
-    return {"epsilon": float(loss_up(guarantee.epsilon.upper)), "delta": guarantee.delta}
+    epsilon = largest([guarantee.epsilon.upper, guarantee.given_who_took_part["epsilon"].upper])
+    return {"delta": guarantee.delta} if epsilon is None else {"epsilon": float(loss_up(epsilon)), "delta": guarantee.delta}
 
 
 def _details(report: Report, guarantee: Guarantee) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from .card import card_of
 from .comparing import Comparison
 from .contents import Report
 from .registry import as_yaml, entry_of
+from .sources import REMEDY
 
 JSON = "report.json"
 CARD = "MODEL_CARD.md"
@@ -26,11 +29,14 @@ def save(report: Report, folder: Path, registry: Path | None = None) -> str:
 
     The entry for the registry comes first: where it cannot be written, nothing else is.
     """
+    with _refusing(folder):
+        entry = as_yaml(entry_of(report)).encode() if registry is not None else b""
+        card = card_of(report).encode()
     if registry is not None:
-        _write_entry(registry, as_yaml(entry_of(report)).encode())
+        _write_entry(registry, entry)
     _make(folder)
     write_file(folder / JSON, report.text().encode())
-    write_file(folder / CARD, card_of(report).encode())
+    write_file(folder / CARD, card)
     return _page("write_page", report, folder / PAGE)
 
 
@@ -64,5 +70,18 @@ def _page(function: str, shown: Any, path: Path) -> str:
         html = import_module(".html", __package__)
     except ModuleNotFoundError as missing:
         return "" if missing.name == f"{__package__}.html" else NO_PAGE.format(missing.name)
-    getattr(html, function)(shown, path)
+    with _refusing(path.parent):
+        getattr(html, function)(shown, path)
     return ""
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """What is shown comes from a record, whose texts may be no texts."""
+    try:
+        yield
+    except BadValue:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        rule = f"cannot be written, because the record has a wrong part: {error!r}"
+        raise BadValue("report", folder, rule, REMEDY) from error

@@ -26,6 +26,9 @@ from .plans import Plans
 
 MODELS = "models"
 GLOBAL = "global.safetensors"
+STAY = "stay with the owners"  # of scores, in the owner's words
+PUBLISHED = "may be published"  # so a model's file says that it is covered
+REFUSED = ("not private", "do not publish", "a simulation")  # so one says that it is not
 MOST_HASHED = 200  # personal models of which a report has the hash
 Line = Mapping[str, Any]
 REMEDY = "restore the file from a copy"
@@ -78,8 +81,8 @@ class Sources:
 
     @property
     def seeded(self) -> bool:
-        """Whether the draws can be made again by whoever knows the seed."""
-        return bool(self.config["privacy"]["randomness"] == "seeded")
+        """Whether the draws can be made again by whoever knows the seed: all that are not from the operating system."""
+        return bool(self.config["privacy"]["randomness"] != "system")
 
     @property
     def public_data(self) -> bool:
@@ -105,6 +108,17 @@ class Sources:
     def key_left(self) -> bool:
         """Whether the folder still holds the secret key of the draws."""
         return (self.folder / "checkpoint").exists()
+
+    @property
+    def logged_scores(self) -> bool:
+        """Whether the log has scores."""
+        said = (line.get(model) for line in self.lines for model in ("personal", "released"))
+        return any(isinstance(each, Mapping) and each.get("mean") is not None for each in said)
+
+    @cached_property
+    def kept_files(self) -> int:
+        """How many personal models in the folder do not say of themselves that they may be published."""
+        return sum(not _published(path) for path in _personal(self.folder))
 
     @cached_property
     def rounds_done(self) -> int:
@@ -193,7 +207,9 @@ def _words(config: Mapping[str, Any], given: Sequence[str]) -> ReportConfig:
         rule = "is not one of the owner's words"
         raise BadValue("set", foreign[0], rule, "only fields of [report] can be set: the run is over")
     words = merged({"report": dict(config.get("report", {}))}, *layers)["report"]
-    return ReportConfig(**values(ReportConfig, words, "report", Config))
+    said: dict[str, Any] = values(ReportConfig, words, "report", Config)
+    said = {name: value.strip() if isinstance(value, str) else value for name, value in said.items()}
+    return ReportConfig(**said)  # spaces say nothing
 
 
 def _lines(path: Path, finished: bool) -> tuple[Line, ...]:
@@ -236,6 +252,24 @@ def _personal(folder: Path) -> list[Path]:
     return sorted((folder / MODELS / "personal").glob("*.safetensors"))
 
 
+def publishing(path: Path) -> str:
+    """What the file of a model says about its publication; "" where it says nothing. What is no model raises an error."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    ends = [part["data_offsets"][1] for name, part in header.items() if name != "__metadata__"]
+    if not ends or 8 + size + max(ends) != len(content):
+        raise ValueError("it is not whole")
+    return str(header.get("__metadata__", {}).get("publishing", ""))
+
+
+def _published(path: Path) -> bool:
+    try:
+        return publishing(path).startswith(PUBLISHED)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        return False
+
+
 def _extra(path: Path, kind: str) -> Extra:
     """A file in TOML if it is a policy, otherwise in JSON."""
     found = _toml(path, kind) if kind == "policy" else _json(path, kind)
@@ -244,9 +278,13 @@ def _extra(path: Path, kind: str) -> Extra:
 
 def _export(path: Path) -> Extra:
     found = _extra(path, "receipt")
+    remedy = "name a file that `prifedsync ledger export` wrote"
     if not {"charged", "budget"} & set(found.holds):
-        remedy = "name a file that `prifedsync ledger export` wrote"
         raise BadValue("receipt", path, "is neither a receipt nor the export of a ledger", remedy)
+    try:
+        json.dumps(found.holds, allow_nan=False)  # NaN is above no threshold
+    except ValueError as error:
+        raise BadValue("receipt", path, f"cannot be read: {error}", remedy) from None
     return found
 
 

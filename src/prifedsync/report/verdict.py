@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import hypot, inf
-from typing import Any, Literal
+from typing import Literal
 
 from ..config import ReportConfig
-from ..record import NOTHING_LEAVES, ClientRecord, RunRecord
+from ..files import CONFIG
+from ..record import NOTHING_LEAVES, RunRecord
+from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
 from .clients import ClientTable
-from .guarantee import Guarantee
-from .leaving import kept_models, queries_per_round, rehearsed, scores_leak, sends
+from .guarantee import Guarantee, Stated, largest, stated
+from .leaving import kept_models, rehearsed, scores_leak, sends
 from .plans import EVERY, Plans
-from .sources import GLOBAL, MODELS, Sources
-from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition, beyond_plan
+from .sources import GLOBAL, MODELS, PUBLISHED, REFUSED, STAY, Sources, publishing
+from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition
 from .wording import loss_up, many, named, small
 
 Decision = Literal["release", "review", "do not release"]
+SIMULATED = "a simulation"
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
-ROOM = 1e-6  # relative: a bound that is computed anew may differ so much from the record's
 RELEASED = f"{MODELS}/{GLOBAL}"
 
 
@@ -77,8 +79,9 @@ def verdict_of(facts: Facts) -> Verdict:
 
 def _nothing_against(facts: Facts) -> Ground:
     assert facts.guarantee is not None
+    mu, _, given = _deciding(facts, facts.guarantee)
     what = (
-        f"μ ≤ {facts.guarantee.mu.text} is within the threshold for release, {facts.sources.words.release_mu:g}, and "
+        f"μ ≤ {mu.text}{given} is within the threshold for release, {facts.sources.words.release_mu:g}, and "
         "nothing speaks against it."
     )
     return Ground("release", what, "Sign below, and send the released model with its model card.")
@@ -130,52 +133,34 @@ def _broken(facts: Facts, record: RunRecord) -> Iterable[Ground]:
         if audit.broken:
             what = f"An audit contradicts the guarantee. {audit.sentence}"
             yield Ground("do not release", what, "Find the fault; train again with an engine that passes its audit.")
-    yield from _counts(record)
-    yield from _computed_again(facts, record)
+    yield from _disagreeing(facts, record)
     for row in facts.clients.rows if facts.clients else ():
         if row.spent is not None and not row.spent.agrees:
             what = f"The ledger of {row.name} and the record disagree: {row.spent.why}."
             yield Ground("do not release", what, "Ask the owner which of the two is about this run.")
 
 
-def _counts(record: RunRecord) -> Iterable[Ground]:
-    """The guarantee counts slots; each has as many noisy queries as its plan says. Holders of one record count together."""
-    wrong = [client.name for client in record.clients if client.plan is not None and not _agree(client, client.plan)]
+def _disagreeing(facts: Facts, record: RunRecord) -> Iterable[Ground]:
+    """A record whose numbers do not go together was changed, or was written by a faulty program."""
+    again = "Train again: what was released is not what was accounted."
+    restore = "Restore the record from a copy; do not use its numbers."
+    wrong = miscounted(record)
     if wrong:
         what = f"The record's counts of noisy queries do not agree with its plans, at {named(wrong)}."
-        yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
+        yield Ground("do not release", what, again)
     over = beyond_plan(record)
     if over:
         what = f"More slots were taken than the plan has, at {named(over)}: the guarantee does not count them."
-        yield Ground("do not release", what, "Train again: what was released is not what was accounted.")
-
-
-def _agree(client: ClientRecord, plan: Mapping[str, Any]) -> bool:
-    counted = client.slots_taken * queries_per_round(plan)
-    return client.noisy_queries == counted or (plan.get("copies", 1) > 1 and client.noisy_queries < counted)
-
-
-def _computed_again(facts: Facts, record: RunRecord) -> Iterable[Ground]:
-    """A record whose numbers are smaller than those of its own plans was changed, or was written by a faulty program."""
-    said = record.guarantee
-    if said is None or not facts.plans.plans:
-        return
-    smaller = [name for name, own, lower in _lower_ends(facts.plans, said) if own is not None and lower > own * (1 + ROOM)]
+        yield Ground("do not release", what, again)
+    odd = contradictions(facts.sources, record)
+    if odd:
+        yield Ground("do not release", f"The record contradicts itself: {'; '.join(odd)}.", restore)
+    smaller = understated(record, facts.plans)
     if smaller:
-        what = f"The record states less than its plans: a smaller {named(smaller)}."
-        yield Ground("do not release", what, "Restore the record from a copy; do not use its numbers.")
-
-
-def _lower_ends(plans: Plans, said: Mapping[str, Any]) -> Iterable[tuple[str, float | None, float]]:
-    """Each number of a record, its upper end there, and the least that it is by the plans."""
-    delta, alpha_min = said["delta"], said["mu"]["alpha_min"]
-    worst = said["worst_case_participation"]
-    yield "μ", said["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.honest)
-    yield "ε", said["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.honest)
-    yield "advantage", said["advantage"]["upper"], max(f.advantage().lower for f in plans.honest)
-    others = "where others decide who takes part"
-    yield f"μ {others}", worst["mu"]["upper"], max(f.mu(alpha_min).lower for f in plans.worst_case)
-    yield f"ε {others}", worst["epsilon"]["upper"], max(f.epsilon(delta).lower for f in plans.worst_case)
+        yield Ground("do not release", f"The record states less than its plans: a smaller {', '.join(smaller)}.", restore)
+    if facts.guarantee and not facts.plans.every:
+        what = "The clients have so many different plans that the record's numbers were compared with a few of them only."
+        yield Ground("review", what, "Check the others with `prifedsync account`, which states the guarantee of one plan.")
 
 
 def _about(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -209,29 +194,41 @@ def _size(facts: Facts) -> Iterable[Ground]:
     if guarantee is None:
         return
     words = facts.sources.words
-    mu = guarantee.mu.upper
-    epsilon = guarantee.epsilon.upper
-    if mu is None or mu > words.review_mu or _above(epsilon, words.review_epsilon):
-        what = (
-            f"{_numbers(guarantee)} is above the threshold for a review ({_limits(words.review_mu, words.review_epsilon)})."
-        )
+    mu, epsilon, given = _deciding(facts, guarantee)
+    numbers = f"μ ≤ {mu.text} (ε ≤ {epsilon.text} at δ = {small(guarantee.delta)}){given}"
+    if _above(mu.upper, words.review_mu) or _above(epsilon.upper, words.review_epsilon):
+        what = f"{numbers} is above the threshold for a review ({_limits(words.review_mu, words.review_epsilon)})."
         yield Ground("do not release", what, "Train again with more noise or fewer rounds: set privacy.target.mu.")
-    elif mu > words.release_mu or _above(epsilon, words.release_epsilon):
+    elif _above(mu.upper, words.release_mu) or _above(epsilon.upper, words.release_epsilon):
         what = (
-            f"{_numbers(guarantee)} is above the threshold for release "
-            f"({_limits(words.release_mu, words.release_epsilon)}) and within that for a review."
+            f"{numbers} is above the threshold for release ({_limits(words.release_mu, words.release_epsilon)}) and within "
+            "that for a review."
         )
         yield Ground("review", what, "Decide whether this use justifies it, and write down why; or train with more noise.")
+    if epsilon.upper is None and mu.upper is not None:
+        what = f"There is no bound on ε at δ = {small(guarantee.delta)}."
+        yield Ground("review", what, "Judge by μ, or state ε at a larger privacy.delta.")
     if guarantee.delta_warning:
         yield Ground("review", f"{guarantee.delta_warning}.", "Judge by μ, or state ε at a smaller privacy.delta.")
     yield from _persons(facts, guarantee)
+
+
+def _deciding(facts: Facts, guarantee: Guarantee) -> tuple[Stated, Stated, str]:
+    """The μ and ε that are compared with the thresholds: the largest that holds, and what it is given."""
+    assert facts.record is not None
+    found = {"": {"mu": guarantee.mu, "epsilon": guarantee.epsilon}, " given who took part": guarantee.given_who_took_part}
+    if facts.record.server_chose:
+        found[" where the server decides who takes part"] = guarantee.if_others_choose
+    worst = {name: stated(largest([each[name].upper for each in found.values()])) for name in ("mu", "epsilon")}
+    given = next(given for given, each in found.items() if each["mu"].upper == worst["mu"].upper)
+    return worst["mu"], worst["epsilon"], given
 
 
 def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
     """Where a person has several records, what counts is what protects the person."""
     words = facts.sources.words
     own = next((group for group in guarantee.groups if group.records == words.records_of_person), None)
-    if guarantee.unit == "record" and not words.records_of_person and not facts.sources.public_data:
+    if guarantee.groups and not words.records_of_person and not facts.sources.public_data:
         what = "Nobody has said how many records a person may have: the guarantee is of one record."
         yield Ground("review", what, "Set report.records_of_person, or train with the person as the unit (data.person).")
     if own is None:
@@ -255,10 +252,6 @@ def _above(epsilon: float | None, threshold: float | None) -> bool:
     return threshold is not None and (epsilon is None or epsilon > threshold)
 
 
-def _numbers(guarantee: Guarantee) -> str:
-    return f"μ ≤ {guarantee.mu.text} (ε ≤ {guarantee.epsilon.text} at δ = {small(guarantee.delta)})"
-
-
 def _limits(mu: float, epsilon: float | None) -> str:
     return f"μ ≤ {mu:g}" + _beside(epsilon)
 
@@ -268,20 +261,51 @@ def _limits(mu: float, epsilon: float | None) -> str:
 
 def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     sources = facts.sources
-    if scores_leak(sources, record):
+    if scores_leak(sources, record) and sources.words.scores != STAY:
         what = "Scores on the clients' records are in the files, computed without noise: the guarantee does not cover them."
-        yield Ground("review", what, "Send the model without record, log and report, or train with data.test_fraction = 0.")
-    if kept_models(record) and sources.personal:
-        what = (
-            f"{many(sources.personal, 'personal model')} in this folder have no guarantee: they were trained without noise."
-        )
+        next_step = f'Send the model without record, log and report, and set report.scores to "{STAY}".'
+        yield Ground("review", what, next_step)
+    kept = sources.personal if kept_models(record) else sources.kept_files if _real(facts) else 0
+    if kept:
+        what = f"{many(kept, 'personal model')} in this folder have no guarantee: they were trained without noise."
         yield Ground("review", what, "Send models/global.safetensors alone; leave models/personal with its clients.")
+    changed = changed_settings(sources, record)
+    if changed:
+        what = f"{CONFIG} in the folder is not the config of the record: they differ in {named(changed, 'field')}."
+        yield Ground("review", what, "Put back the file that this run has written: its hash is signed for too.")
     if sends(record) and not any(each.name == RELEASED for each in sources.files):
         what = f"The released model is not in the folder: {RELEASED} is missing."
         yield Ground("review", what, "Put it back, and make the report again: what is sent must be what is signed for.")
+    if facts.guarantee is not None:
+        yield from _model(sources)
     if sources.key_left and not sources.seeded:
         what = "The folder still holds a checkpoint with the secret key of the draws."
         yield Ground("do not release", what, "Run `prifedsync train --resume` on the folder, which removes it.")
+
+
+def _real(facts: Facts) -> bool:
+    """Whether the guarantee is of these files: of other runs a personal model says why it has none."""
+    return facts.guarantee is not None and not facts.sources.seeded
+
+
+def _model(sources: Sources) -> Iterable[Ground]:
+    """What the file of the released model says of itself, which goes with it wherever it is sent."""
+    path = sources.folder / RELEASED
+    if not path.is_file():
+        return
+    try:
+        says = publishing(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        yield Ground("do not release", f"The released model cannot be read: {error}.", "Restore it from a copy.")
+        return
+    if says.startswith(PUBLISHED) or (sources.seeded and says.startswith(SIMULATED)):
+        return
+    if says.startswith(REFUSED):
+        what = f"The released model says of itself: “{says}”."
+        yield Ground("do not release", what, "Put back the model of this run, or restore the record from a copy.")
+    else:
+        what = "The released model does not say whether it may be published: the record of the run is all that says it."
+        yield Ground("review", what, "Put back the file that this run has written.")
 
 
 def _others(facts: Facts) -> Iterable[Ground]:
@@ -290,6 +314,10 @@ def _others(facts: Facts) -> Iterable[Ground]:
     if sources.public_data or facts.clients is None:
         return
     words = sources.words
+    silent = [name for name in ("owner", "purpose", "receivers") if not getattr(words, name)]
+    if silent:
+        what = f"Nobody has said the {', '.join(silent)} of this model."
+        yield Ground("review", what, f"Set {', '.join(f'report.{name}' for name in silent)}.")
     yield from _ledgers(facts, facts.clients)
     stated = words.other_releases.strip()
     none = stated.rstrip(".").casefold() == "none"
@@ -311,6 +339,7 @@ def _others(facts: Facts) -> Iterable[Ground]:
 def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
     """What owners' ledgers have spent before, together with this run."""
     words = facts.sources.words
+    taken = {each.name: each.taken["mu"]["upper"] for each in facts.record.clients if each.taken} if facts.record else {}
     further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
     for row in clients.rows:
         spent = row.spent
@@ -318,11 +347,14 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
             continue
         if spent.left is not None and spent.left <= 0:
             yield Ground("review", f"The budget of {row.name} has nothing left.", further)
+        if spent.older:
+            what = f"The ledger of {row.name} was exported before its receipt, so later runs may be missing in it."
+            yield Ground("review", what, "Ask the owner to export both again, the ledger last.")
         before = spent.before.upper
         if before == 0:
             continue
         if spent.unit == "mu":
-            own = row.mu.upper if row.mu else None
+            own = largest([row.mu.upper if row.mu else None, taken.get(row.name)])
             total = None if before is None or own is None else hypot(before, own)
             release, review = words.release_mu, words.review_mu
         elif words.release_epsilon is None and words.review_epsilon is None:
@@ -330,6 +362,12 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
             yield Ground("review", what, "Set report.release_epsilon and report.review_epsilon.")
             continue
         else:
+            if spent.delta is not None and facts.guarantee and spent.delta != facts.guarantee.delta:
+                what = (
+                    f"The ledger of {row.name} counts ε at δ = {small(spent.delta)}, and this run at "
+                    f"δ = {small(facts.guarantee.delta)}: the thresholds are about the latter."
+                )
+                yield Ground("review", what, "Judge by μ, or ask for the ε of all runs at one δ.")
             total = spent.total.upper if spent.total else None
             release, review = _or_infinite(words.release_epsilon), _or_infinite(words.review_epsilon)
         if total is None or total > min(release, review):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..record import RunRecord
+from .agreeing import beyond_plan
 from .guarantee import Guarantee
 from .leaving import kept_models, rehearsed, scores_leak
-from .sources import Sources
+from .sources import STAY, Sources
 from .wording import many
 
 State = Literal["holds", "broken", "cannot be checked here"]
@@ -71,7 +72,7 @@ def _records(sources: Sources, record: RunRecord, guarantee: Guarantee) -> Itera
         rows = sources.config["data"].get("rows_per_person")
         here = f"Of a person at most {rows} records count at a client; the ids are the owner's."
         yield Condition("One person has one id at a client.", here, "cannot be checked here")
-    else:
+    elif guarantee.groups:
         stated = sources.words.records_of_person
         here = (
             f"The owner states {many(stated, 'record')} at most."
@@ -101,15 +102,6 @@ def _slots(record: RunRecord) -> str:
     return f"No client took more than {many(most, 'slot')}."
 
 
-def beyond_plan(record: RunRecord) -> list[str]:
-    """The clients that took more slots than their plans have: the guarantee does not count the others."""
-    return [client.name for client in record.clients if client.plan and client.slots_taken > _planned(client.plan)]
-
-
-def _planned(plan: Mapping[str, Any]) -> int:
-    return int(plan["rounds"] + plan.get("attempts", 0))
-
-
 def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
     """Of the smaller numbers only: that against everybody needs none of it."""
     if not any(view.claim and view.who != "everybody" for view in guarantee.views):
@@ -131,8 +123,10 @@ def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
 
 def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
     if scores_leak(sources, record):
+        stay = sources.words.scores == STAY
         here = "Scores are in record.json, rounds.jsonl and this report, without noise."
-        yield Condition(SCORES, here, "broken")
+        here += " The owner says that these stay with the owners." if stay else ""
+        yield Condition(SCORES, here, "cannot be checked here" if stay else "broken")
     if kept_models(record):
         here = f"{many(sources.personal, 'personal model')} in this folder are not private."
         yield Condition("What is kept stays.", here, "cannot be checked here")
