@@ -422,7 +422,7 @@ def test_the_slider_claims_no_epsilon_for_a_smaller_delta(tmp_path, power, shown
     around = """
 const output = {}, input = { value: "%s", setAttribute() {}, addEventListener() {} };
 const document = { getElementById: (id) => (id === "delta" ? input : output) };
-const data = () => ({ rows: [[1e-4, "1"], [1e-5, "2"]], smallest: null });
+const data = () => ({ rows: [[1e-4, "1"], [1e-5, "2"]], mostUnits: null });
 %s
 console.log(output.textContent);
 """

@@ -150,7 +150,7 @@ def deltas_of(record: RunRecord, plans: Plans) -> Deltas:
     rows = []
     for delta in grid:
         epsilon = said["epsilon"]["upper"] if delta == own else finite(plans.epsilon(delta))
-        rows.append(Delta(delta, stated(epsilon), beyond_one(delta, plans.smallest)))
+        rows.append(Delta(delta, stated(epsilon), beyond_one(delta, plans.most_units)))
     return Deltas(tuple(rows), own, plans.holds_for)
 
 

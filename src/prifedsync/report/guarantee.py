@@ -148,7 +148,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         if_others_choose={name: stated(said["worst_case_participation"][name]["upper"]) for name in ("mu", "epsilon")},
         given_who_took_part=_given_who_took_part(record),
         judgement=judgement(said["epsilon"]["upper"]),
-        delta_warning=_delta_warning(said["delta"], plans.smallest, record.unit),
+        delta_warning=_delta_warning(said["delta"], plans.most_units, record.unit),
         hypotheses=_hypotheses(record),
         groups=tuple(_groups(sources, record, plans)),
         views=tuple(_view(each) for each in said.get("views", ())),
@@ -223,19 +223,19 @@ def together(record: RunRecord) -> bool:
     return all(client.plan is None or client.plan["mechanism"] == OutputPerturbation.__name__ for client in record.clients)
 
 
-def _delta_warning(delta: float, smallest: int | None, unit: str) -> str:
-    """Item 3: a δ that is not below 1/n would allow to publish one record in the clear."""
-    if smallest is None or not beyond_one(delta, smallest):
+def _delta_warning(delta: float, most: int | None, unit: str) -> str:
+    """Item 3: a δ that is not below a client's 1/n would allow to publish a record of it in the clear."""
+    if most is None or not beyond_one(delta, most):
         return ""
     return (
-        f"δ = {small(delta)} is not below 1/{smallest:,}, one over the {unit}s of the smallest client: a mechanism that "
+        f"δ = {small(delta)} is not below 1/{most:,}, one over the {unit}s of the largest client: a mechanism that "
         f"publishes one {unit} in the clear could satisfy such a guarantee"
     )
 
 
-def beyond_one(delta: float, smallest: int | None) -> bool:
+def beyond_one(delta: float, units: int | None) -> bool:
     """Whether δ is not below one over the number of units; the product of δ and n may be rounded below 1."""
-    return smallest is not None and (delta * smallest >= 1 or delta >= 1 / smallest)
+    return units is not None and (delta * units >= 1 or delta >= 1 / units)
 
 
 def _hypotheses(record: RunRecord) -> tuple[str, str]:

@@ -35,7 +35,7 @@ class Plans:
 
     plans: tuple[PrivacyPlan, ...]
     every: bool
-    smallest: int | None  # of the clients' public numbers of units
+    most_units: int | None  # of the client with the most: its public number of units
 
     @staticmethod
     def of(clients: Iterable[ClientRecord]) -> Plans:
@@ -43,12 +43,12 @@ class Plans:
         noisy = [client for client in clients if client.plan is not None]
         read = {id(client.plan): plan_from_json(client.plan) for client in noisy if client.plan is not None}
         sizes = [client.records for client in noisy if client.records is not None]
-        smallest = min(sizes, default=None)
+        most_units = max(sizes, default=None)
         loudest = _leakiest(read.values())
         if len(loudest) <= MOST:
-            return Plans(loudest, True, smallest)
+            return Plans(loudest, True, most_units)
         worst = [max(noisy, key=lambda client, kind=kind: _stated(client, kind)) for kind in KINDS]  # type: ignore[misc]
-        return Plans(_leakiest(read[id(client.plan)] for client in worst), False, smallest)
+        return Plans(_leakiest(read[id(client.plan)] for client in worst), False, most_units)
 
     @property
     def holds_for(self) -> str:

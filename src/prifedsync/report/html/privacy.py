@@ -157,7 +157,7 @@ def epsilon(report: Report) -> Section | None:
     if report.progress is None or report.deltas is None:
         return None
     over_rounds = _progress(report.progress) if report.progress.rounds else None
-    return section("epsilon", "ε at each δ, and over rounds", _deltas(report.deltas, _smallest(report)), over_rounds)
+    return section("epsilon", "ε at each δ, and over rounds", _deltas(report.deltas, _most_units(report)), over_rounds)
 
 
 def _progress(found: Progress) -> Html:
@@ -197,12 +197,12 @@ def _upright(at: int, colour: str, dash: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _smallest(report: Report) -> int | None:
+def _most_units(report: Report) -> int | None:
     sizes = [row.records for row in report.clients.rows if row.records is not None] if report.clients else []
-    return min(sizes, default=None)
+    return max(sizes, default=None)
 
 
-def _deltas(found: Deltas, smallest: int | None) -> Html:
+def _deltas(found: Deltas, most_units: int | None) -> Html:
     """A slider in steps of a tenth of a decade. It takes ε at the next smaller δ that was computed, which is the larger."""
     powers = np.log10([row.delta for row in found.rows])
     own = next(row for row in found.rows if row.delta == found.own)
@@ -214,18 +214,18 @@ def _deltas(found: Deltas, smallest: int | None) -> Html:
     )  # fmt: skip
     said = tag("output", f"ε ≤ {own.epsilon.text} at δ = {small(own.delta)}", for_="delta", id="delta-says")
     rows = [
-        (small(row.delta), row.epsilon.text, mark("open", "not below 1/n") if row.warning else "below 1/n")
+        (small(row.delta), row.epsilon.text, mark("open", "not below") if row.warning else "below")
         for row in found.rows
         if row.delta == found.own or f"{row.delta:e}".startswith("1.0")
     ]
     columns: list[Column | str] = [
         Column("δ", numeric=True),
         Column("ε ≤", numeric=True),
-        "δ beside the smallest client's n",
+        "δ beside 1/n of the largest client",
     ]
     data = {
         "rows": [[row.delta, row.epsilon.text] for row in found.rows],
-        "smallest": smallest,
+        "mostUnits": most_units,
     }
     note = "" if found.holds_for == EVERY else f" The numbers are of {found.holds_for}."
     return tag(

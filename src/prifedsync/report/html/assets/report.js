@@ -108,8 +108,8 @@
       const [computed, epsilon] = safe[0]; // rows fall: the largest δ that is not above the asked one
       const exact = Math.abs(computed / delta - 1) < 1e-9;
       const where = exact ? "" : ` This was computed at δ = ${short(computed)}, and so it holds here too.`;
-      const large = deltas.smallest !== null && delta * deltas.smallest >= 1;
-      const warning = large ? ` Warning: δ is not below 1/${deltas.smallest}, so ε says little here.` : "";
+      const large = deltas.mostUnits !== null && delta * deltas.mostUnits >= 1;
+      const warning = large ? ` Warning: δ is not below 1/${deltas.mostUnits}, so ε says little here.` : "";
       const text = `ε ≤ ${epsilon} at δ = ${short(delta)}.${where}${warning}`;
       said.textContent = text;
       slider.setAttribute("aria-valuetext", text);
