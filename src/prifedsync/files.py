@@ -18,6 +18,7 @@ from .values import BadValue
 LOG = "rounds.jsonl"
 CONFIG = "config.toml"
 RECORD = "record.json"  # written last: a folder that has it holds a finished run
+REPORT = "report.html"  # for people
 PREPROCESSING = "preprocessing.json"  # the public rules that turn raw rows into records
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that cannot sync a folder
 

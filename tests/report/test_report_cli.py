@@ -10,6 +10,7 @@ import pytest
 
 from prifedsync.cli import main
 from prifedsync.config import ReportConfig
+from prifedsync.files import REPORT
 from prifedsync.report import saving
 
 from .runs import rewritten
@@ -37,7 +38,9 @@ def no_plotly(monkeypatch):
 def test_files_are_written_into_the_run_folder(plain, copied, capsys):
     folder = copied(plain)
     found = ran(capsys, "report", folder, "--set", "report.name=Sepsis warning", "--registry", folder / "entry.yaml")
-    assert found.out.splitlines()[0].startswith("review: Nobody has said how many records")
+    verdict, place = found.out.splitlines()
+    assert verdict.startswith("review: Nobody has said how many records")
+    assert place == f"report: {folder / REPORT}"
     assert json.loads((folder / saving.JSON).read_bytes())["title"] == "Sepsis warning"
     assert (folder / saving.CARD).read_text(encoding="utf-8").startswith("# Sepsis warning\n")
     assert (folder / "entry.yaml").read_text(encoding="utf-8").startswith('url_slug: "sepsis-warning"\n')
@@ -54,8 +57,9 @@ def test_without_plotly_there_is_one_line_and_no_page(plain, copied, capsys, no_
     folder = copied(plain)
     found = ran(capsys, "report", folder)
     assert found.err == "prifedsync: no page was written: plotly is not installed\n"
+    assert found.out.splitlines()[1] == f"report: {folder / saving.JSON}"
     assert (folder / saving.JSON).is_file()
-    assert not (folder / saving.PAGE).exists()
+    assert not (folder / REPORT).exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"schema_version": 99}'])

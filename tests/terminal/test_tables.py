@@ -1,6 +1,7 @@
 """Every table: each number in its own column, and on the safe side of its bracket."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -143,11 +144,17 @@ def test_models_without_a_guarantee_are_not_called_private(printed):
 
 
 def test_every_warning_of_a_run_is_printed_as_it_is(printed):
-    text = printed(print_record, record(), "a folder")
+    text = printed(print_record, record(), Path("a folder"))
     assert f"warning: {BEWARE}\n" in text
     assert "warning: a second warning\n" in text
     assert text.endswith("run folder: a folder\n")
     assert "warning" not in printed(print_record, record(warnings=()), None)
+
+
+def test_a_report_that_is_there_is_named(tmp_path, printed):
+    (tmp_path / "report.html").touch()
+    lines = printed(print_record, record(), tmp_path).splitlines()
+    assert lines[-2:] == [f"run folder: {tmp_path}", f"report: {tmp_path / 'report.html'}"]
 
 
 def test_a_simulation_is_called_one(printed):

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..files import REPORT
 from ..values import NOT_GIVEN, BadValue, one_line
 from .options import Json
 
@@ -44,7 +45,7 @@ def report(
         return
     from ..report.contents import report_of
     from ..report.registry import sector_note
-    from ..report.saving import save
+    from ..report.saving import JSON, save
 
     (folder,) = folders
     _check_folder(folder)
@@ -57,7 +58,7 @@ def report(
         print(json.dumps(found.as_json(), ensure_ascii=False, allow_nan=False))
     else:
         print(one_line(f"{found.verdict.decision}: {found.verdict.reason}"))
-        print(f"report: {to}")
+        print(f"report: {to / (JSON if no_page else REPORT)}")
     _warn(sector_note(found) if registry else "")
     _warn(no_page)
 

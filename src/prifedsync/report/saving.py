@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..files import write_file
+from ..files import REPORT, write_file
 from ..values import BadValue
 from .card import card_of
 from .comparing import Comparison
@@ -18,7 +18,6 @@ from .sources import REMEDY
 
 JSON = "report.json"
 CARD = "MODEL_CARD.md"
-PAGE = "report.html"
 COMPARED = "comparison.json"
 COMPARED_PAGE = "comparison.html"
 NO_PAGE = "no page was written: {} is not installed"
@@ -37,7 +36,7 @@ def save(report: Report, folder: Path, registry: Path | None = None) -> str:
     _make(folder)
     write_file(folder / JSON, report.text().encode())
     write_file(folder / CARD, card)
-    return _page("write_page", report, folder / PAGE)
+    return _page("write_page", report, folder / REPORT)
 
 
 def save_comparison(comparison: Comparison, folder: Path) -> str:
@@ -69,7 +68,7 @@ def _page(function: str, shown: Any, path: Path) -> str:
     try:
         html = import_module(".html", __package__)
     except ModuleNotFoundError as missing:
-        return "" if missing.name == f"{__package__}.html" else NO_PAGE.format(missing.name)
+        return NO_PAGE.format(missing.name)
     with _refusing(path.parent):
         getattr(html, function)(shown, path)
     return ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from ..accounting.statement import in_one_line
+from ..files import REPORT
 from ..limits import Unit
 from ..record import KEPT, RunRecord
 from ..scores import LEVEL, Interval
@@ -21,7 +23,7 @@ MOST_NAMED = 5  # clients
 COLUMNS = ["mean over clients", "mean over records", "worst client", "all records"]
 
 
-def print_record(record: RunRecord, folder: object) -> None:
+def print_record(record: RunRecord, folder: Path | None) -> None:
     """The final tables, the guarantee, and where everything lies."""
     console = screen()
     for metric in record.metrics:
@@ -41,6 +43,8 @@ def print_record(record: RunRecord, folder: object) -> None:
     warn(console, record.warnings)
     if folder is not None:
         say_place(console, f"run folder: {folder}")
+        if (folder / REPORT).is_file():
+            say_place(console, f"report: {folder / REPORT}")
 
 
 def _table(record: RunRecord, metric: str) -> Table:
