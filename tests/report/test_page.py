@@ -233,6 +233,19 @@ def test_the_example_has_the_numbers_of_a_new_run(tmp_path):
         assert one["mean"] == pytest.approx(other["mean"], abs=0.01)
 
 
+def words_of(page, section):
+    """What a section says, without its numbers."""
+    start = page.index(f'<section id="{section}"')
+    said = Read(page[start : page.index("</section>", start)]).text
+    return re.sub(r"[\d.,]+", "#", said)
+
+
+def test_the_example_has_the_words_of_a_new_run(tmp_path):
+    shown, told = PAGE.read_text(encoding="utf-8"), page_of(made(tmp_path / "digits"))
+    for name in set(SECTIONS) - {"utility", "reproducing", "items", "signatures"}:  # scores, machine and hashes differ
+        assert words_of(shown, name) == words_of(told, name), f"{name}: make it again with `make example`"
+
+
 def test_the_example_is_no_larger_than_it_must():
     assert PAGE.stat().st_size < LIMIT
     assert re.search(r"Example: handwritten digits", PAGE.read_text(encoding="utf-8"))
