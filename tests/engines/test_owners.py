@@ -192,7 +192,7 @@ def test_a_refusal_is_a_refusal(run, refusal):
 def test_which_refusals_cannot_hide_a_charge():
     """Each of these is said of a slot that was looked for in the whole ledger of the run, and is not in it."""
     assert set(Refusal) - set(MAY_HAVE_CHARGED) == {
-        Refusal.CHANGED, Refusal.CLOSED, Refusal.CLIENT, Refusal.MODEL, Refusal.RULE,
+        Refusal.CHANGED, Refusal.CLIENT, Refusal.MODEL, Refusal.RULE,
         Refusal.TRAINING, Refusal.RECORDS, Refusal.NOISE, Refusal.CLIP, Refusal.STEPS, Refusal.ROUNDS, Refusal.BUDGET,
         Refusal.PARTICIPANTS, Refusal.MASKS, Refusal.PEERS, Refusal.SESSION, Refusal.INTRODUCTION, Refusal.ORDER,
         Refusal.BEYOND, Refusal.LIST, Refusal.HELPER,
@@ -446,6 +446,43 @@ def test_a_masked_run_goes_on_without_whoever_has_left_for_good():
         assert connection.trainer.engine.accounts()[name] == accounts[name]
     for round, (_, uploads) in enumerate(rounds):
         assert run.held.sums.change(uploads.total.value, uploads.senders, round).abs().max() < 100
+
+
+def declining(connection, refusal, after):
+    """An owner that declines everything with this after so many questions."""
+    asked = []
+
+    def change(question, answer):
+        asked.append(question)
+        return Declined(refusal) if len(asked) > after else answer
+
+    return Between(connection, change)
+
+
+OVER = [Refusal.CLOSED, Refusal.NOISE, Refusal.BUDGET, Refusal.RUN, Refusal.ANCHOR, Refusal.VERSION]
+
+
+@pytest.mark.parametrize("refusal", OVER)
+def test_a_masked_run_goes_on_without_whoever_ends_it_for_itself(refusal):
+    """It costs one spare attempt, as a client that leaves for good does, and not one in every round."""
+    run, connections = masked(rounds=5, attempts=1)
+    owners = run.owners(connections | {"b": declining(connections["b"], refusal, after=2)})
+    rounds = run.apart(owners)
+    assert [uploads.senders for _, uploads in rounds] == [("a", "b", "c"), *[("a", "c")] * 4]
+    assert [uploads.attempts for _, uploads in rounds] == [1, 2, 1, 1, 1]
+    assert {type(uploads.answers["b"]) for _, uploads in rounds[1:]} == {Refused}
+    assert refusal.value in rounds[-1][1].answers["b"].reason
+    assert owners.accounts()["b"].taken == 1 + (refusal in MAY_HAVE_CHARGED)
+
+
+def test_a_closed_run_is_not_asked_for_again_and_its_slot_counts_once(run):
+    """It may be closed because its owner has lost entries, and that slot may be among them."""
+    connections = run.direct(SeededDraws(5))
+    closed = declining(connections["b"], Refusal.CLOSED, after=2)
+    owners = run.owners(connections | {"b": closed})
+    found = [owners.train(round, everywhere(run)).answers["b"] for round in range(3)]
+    assert [type(answer) for answer in found] == [Sent, Refused, Refused]
+    assert owners.accounts()["b"].taken == 2
 
 
 def test_whoever_was_away_is_in_the_sum_again_when_it_is_back():

@@ -54,7 +54,13 @@ MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.ANCHOR,  # or have gone back to an older one
     Refusal.VERSION,  # another version may be running by now, which says this before it looks into the ledger
     Refusal.MALFORMED,
+    Refusal.CLOSED,  # it may have lost entries, and runs that were open then are closed
 )
+OVER = (  # an owner that declines a slot with one of these declines all later ones too
+    Refusal.CLOSED, Refusal.RUN, Refusal.ANCHOR, Refusal.VERSION, Refusal.MALFORMED, Refusal.CLIENT, Refusal.MODEL,
+    Refusal.RULE, Refusal.TRAINING, Refusal.RECORDS, Refusal.NOISE, Refusal.CLIP, Refusal.STEPS, Refusal.ROUNDS,
+    Refusal.BUDGET, Refusal.PARTICIPANTS, Refusal.MASKS, Refusal.PEERS,
+)  # fmt: skip
 LARGEST = 2 ** (EXACT_BITS - 1)  # of an entry of a message that is not masked
 
 
@@ -327,6 +333,7 @@ class Owners:
         if isinstance(answer, Declined):
             if answer.refusal in MAY_HAVE_CHARGED:
                 self._owners[name] = owner.spent(job, slot.attempt)
+            self._note_over(name, answer.refusal)
             return Refused(answer.refusal.value), None
         try:
             if not isinstance(answer, Reply):
@@ -341,6 +348,16 @@ class Owners:
             return Absent(), None
         self._owners[name] = self._owners[name].spent(job, slot.attempt)
         return Sent(None if self.document.summed else row, answer.queries), row
+
+    def _note_over(self, name: str, refusal: Refusal) -> None:
+        """Ask no more of an owner that is out of the run. In a list of a sum it would cost a spare attempt every round.
+
+        Without masks it holds up nobody. So it is asked again, unless its run is closed: what else it declines with, its
+        owner may change.
+        """
+        if refusal is Refusal.CLOSED or (self.document.masks and refusal in OVER):
+            why = f"the owner does not take the run any more: {refusal.value}"
+            self._owners[name] = replace(self._owners[name], refused=why)
 
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
         """The vector of a reply; None where the client is absent."""
