@@ -355,6 +355,23 @@ def test_an_error_of_the_servers_own_renewal_is_no_fault_of_a_client(link, monke
     assert len(tried) >= 40
 
 
+def test_a_question_whose_link_is_closed_while_it_is_sent_is_no_fault_of_the_client(link):
+    """Somebody else has noticed that the link is gone, and Flower cannot send the rest of a large model over it."""
+    real = link.push
+    pushed = []
+
+    def push(message):
+        pushed.append(message)
+        if len(pushed) == 1:
+            link.renew(link.submitted)
+            time.sleep(0.3)
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
+        return real(message)
+
+    link.push = push
+    assert ask(link, patience=Patience(60.0, 30.0, offline=0.2)) == frame_of(b"a")
+
+
 def test_the_time_in_which_the_superlink_is_away_is_not_the_clients(link):
     silent_until_lost(link)
     with asking(link) as exchange:

@@ -237,7 +237,10 @@ class Exchange:
             self._renew(one.link)
             one.failed(LINK_LOST)
             return
-        except Exception:  # of Flower: also where somebody else has just noticed that the link is gone
+        except Exception:  # of Flower
+            if one.link <= self._lost or self._link.submitted != one.link:  # somebody else has closed this link
+                one.failed(LINK_LOST)
+                return
             log.exception("a question could not be sent")
             one.failed(NOT_SENT)
             return
