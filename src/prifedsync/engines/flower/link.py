@@ -242,6 +242,7 @@ class Link:
         One after another: the SuperLink has the body that several clients are sent before it is asked to take it again.
         """
         with self._pushing:
+            message.metadata.created_at = time.time()  # others may have been before it for longer than it may take
             (sent,) = self._there().push_messages([message])
         if not sent:
             raise NotTaken("the SuperLink did not take the message")
