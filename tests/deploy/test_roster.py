@@ -79,12 +79,27 @@ def test_a_file_that_is_missing_is_named(places, name):
 @pytest.mark.parametrize(("shown", "days"), [("is valid from .* set the clock", -900), ("is valid from", 2)])
 def test_a_certificate_of_another_time_is_refused_at_once(places, shown, days):
     authority = new_authority()
+    places.authority.write_bytes(authority.pem)
     places.certificate.write_bytes(issue(authority, ["fl.example.org"])[1])
     check_files(ServerSettings(), places)
     places.certificate.write_bytes(issue(authority, ["fl.example.org"], datetime.now(UTC) + timedelta(days=days))[1])
     with pytest.raises(BadValue, match=f"certificate = .*{shown}"):
         check_files(ServerSettings(), places)
     check_files(ServerSettings(insecure=True), places)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"half a certificate"])
+def test_a_damaged_certificate_is_refused_by_its_file(places, content):
+    authority = new_authority()
+    for name, good in (("certificate", issue(authority, ["fl.example.org"])[1]), ("authority", authority.pem)):
+        getattr(places, name).write_bytes(good)
+    for path in (places.certificate, places.authority):
+        good = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(BadValue, match=f"certificate = {path} is no certificate; .*deploy certificate"):
+            check_files(ServerSettings(), places)
+        path.write_bytes(good)
+    check_files(ServerSettings(), places)
 
 
 def test_who_cannot_come_is_said_in_the_order_of_the_config(places):

@@ -32,7 +32,8 @@ def check_files(settings: ServerSettings, places: ServerPlaces) -> None:
         if not path.is_file():
             raise BadValue("server", path, "is not there", "`prifedsync deploy init` made it: copy the whole folder")
     if not settings.insecure:
-        check_valid(places.certificate)
+        for certificate in (places.certificate, places.authority):
+            check_valid(certificate)
 
 
 def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence[str], watch: Watch) -> None:
