@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
@@ -92,6 +93,29 @@ def test_a_key_needs_a_site_and_is_of_use(tmp_path, call):
     assert "has no site.toml" in call("key", tmp_path, status=2)
     call("init", tmp_path / "p", written_config(tmp_path), "--insecure")
     assert "no key is used" in call("key", tmp_path / "p/clients/north/site", "--new", status=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("status", "server"), "look as the server's user"),
+        (("serve", "server"), "run this as the user whom it belongs to"),
+        (("join", "clients/north/site"), "run this as the user whom it belongs to"),
+        (("key", "clients/north/site"), "run this as the user whom it belongs to"),
+    ],
+)
+def test_a_folder_of_another_user_is_refused_with_a_remedy(project, call, monkeypatch, words, remedy):
+    folder = project / words[1]
+    real = Path.is_file
+
+    def closed(self):
+        if self.is_relative_to(folder):
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self)
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    said = call(words[0], folder, status=2)
+    assert said == f"prifedsync: folder = {folder} cannot be entered (Permission denied); {remedy}\n"
 
 
 def test_a_node_key_is_in_the_format_of_openssh(tmp_path):

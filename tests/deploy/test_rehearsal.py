@@ -138,3 +138,17 @@ def test_a_long_name_has_a_socket_all_the_same(tmp_path):
     assert len(f"{home}/owner/../door/owner.sock") <= LONGEST_SOCKET
     (page,) = [path.read_text() for path in (tmp_path / "p/clients").glob("%*/README.md")]
     assert f"copy this folder to `{home}`" in page
+
+
+@pytest.mark.parametrize("name", ["node.key", "ca.crt", "tasks.secret"])
+def test_a_client_that_could_not_come_is_named_before_anything_starts(project, name):
+    path = project.client("north").site / name
+    path.unlink()
+    with pytest.raises(BadValue, match=f"site = {path} is not there"), rehearsed(project.folder):
+        pass
+
+
+def test_a_project_without_its_clients_is_none(project):
+    project.clients.rename(project.folder / "given")
+    with pytest.raises(BadValue, match="is not a project"), rehearsed(project.folder):
+        pass

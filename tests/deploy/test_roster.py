@@ -1,6 +1,8 @@
 """What a server says of its roster before it starts anything."""
 
+import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,22 @@ def test_what_is_no_key_is_refused_by_its_name(places, line):
     (places.nodes / "a.pub").write_text(line)
     with pytest.raises(BadValue, match=r"nodes/a\.pub is no public key of a SuperNode"):
         noted(places)
+
+
+def test_a_key_that_the_server_cannot_read_is_refused_and_ends_no_run(places, monkeypatch):
+    path = places.nodes / "b%20c.pub"
+    readable, read = os.access, Path.read_bytes
+
+    def denied(self):
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(self))
+        return read(self)
+
+    monkeypatch.setattr(os, "access", lambda file, mode: Path(file) != path and readable(file, mode))
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(BadValue, match=r"nodes/b%20c\.pub = .* cannot be read by the user .*; chmod go\+r "):
+        noted(places)
+    assert roster(places.nodes) == {"a": read(places.nodes / "a.pub"), "b c": b""}  # no key: the last good one stays
 
 
 @pytest.mark.parametrize("name", ["config", "preprocessing", "secret", "key", "certificate", "authority"])

@@ -244,6 +244,18 @@ def test_a_file_of_another_user_is_refused(tmp_path, monkeypatch):
         read(path)
 
 
+def test_a_secret_file_that_the_superuser_made_for_another_user_is_refused_at_once(tmp_path, monkeypatch):
+    path = written(tmp_path, 'masks.identity="identity.key"')
+    key = tmp_path / "identity.key"
+    key.write_text(64 * "a")
+    key.chmod(0o600)
+    assert read(path)
+    readable = os.access
+    monkeypatch.setattr(permissions.os, "access", lambda file, mode: Path(file) != key and readable(file, mode))
+    with pytest.raises(BadValue, match=r"masks.identity = .*identity\.key cannot be read by the user .*; chown it"):
+        read(path)
+
+
 def test_a_policy_is_read_without_torch(tmp_path):
     path = written(tmp_path)
     code = f"""

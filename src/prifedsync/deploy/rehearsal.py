@@ -26,10 +26,11 @@ from ..owner.policy import read as read_policy
 from ..record import RunRecord
 from ..values import BadValue
 from .made_up import made_up
-from .places import ClientPlaces, ProjectPlaces
+from .places import ClientPlaces, ProjectPlaces, SitePlaces
 from .processes import Ended, Process, check_flower, free_port, own
 from .serving import serve, stopped_by_signals
 from .settings import placed, server_settings, site_settings
+from .site import check_files
 
 BEGIN = 120.0  # seconds for all clients to come
 QUESTION = 15.0  # seconds until a question is sent again
@@ -51,8 +52,10 @@ def rehearsed(
     real_records  take the owners' own, where they are there: what comes out is a release that no ledger charges
     """
     source = ProjectPlaces(project)
-    if not source.server.settings.is_file():
+    if not source.server.settings.is_file() or not source.clients.is_dir():
         raise BadValue("project", project, "is not a project", "`prifedsync deploy init DIR` makes one")
+    for client in clients_of(source):  # a network side that refuses its folder would be a client that never comes
+        check_files(site_settings(client.site), SitePlaces(client.site))
     with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
         copy = ProjectPlaces(Path(folder))
         shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,12 +18,22 @@ from .settings import ServerSettings
 
 
 def roster(folder: Path) -> dict[str, bytes]:
-    """The clients' names, and the public keys of their SuperNodes, as they are now."""
+    """The clients' names, and the public keys of their SuperNodes, as they are now.
+
+    One that this user cannot read is empty, which is no key: a run that is under way goes on with the key that it knows.
+    """
     found = {}
     for path in sorted(folder.glob("*.pub")):
         with suppress(FileNotFoundError):  # it was removed just now
-            found[unquote(path.stem)] = path.read_bytes()
+            found[unquote(path.stem)] = _line(path)
     return found
+
+
+def _line(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except PermissionError:
+        return b""
 
 
 def check_files(settings: ServerSettings, places: ServerPlaces) -> None:
@@ -46,6 +57,9 @@ def check_roster(settings: ServerSettings, places: ServerPlaces, names: Sequence
     owner_of: dict[bytes, str] = {}
     for name, key in found.items():
         field = f"nodes/{quote(name, safe='')}.pub"
+        path = places.folder / field
+        if path.exists() and not os.access(path, os.R_OK):
+            raise BadValue(field, path, "cannot be read by the user who runs this", f"chmod go+r {path}")
         check_public_line(field, key)
         if key.split()[1] in owner_of:
             rule = f"is the key of client {owner_of[key.split()[1]]} too"

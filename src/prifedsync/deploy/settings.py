@@ -126,7 +126,12 @@ def site_settings(folder: Path) -> SiteSettings:
 
 def _read(kind: type[S], folder: Path, name: str) -> S:
     path = folder / name
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except PermissionError as error:
+        remedy = "run this as the user whom it belongs to"
+        raise BadValue("folder", folder, f"cannot be entered ({error.strerror})", remedy) from None
+    if not there:
         part = "server" if kind is ServerSettings else "clients/NAME/site"
         remedy = f"name the folder {part} of a project; `prifedsync deploy init DIR` makes one"
         raise BadValue("folder", folder, f"has no {name}", remedy)

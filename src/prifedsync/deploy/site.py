@@ -45,7 +45,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
 
     settings = site_settings(folder)
     places = SitePlaces(settings.folder)
-    _check_files(settings, places)
+    check_files(settings, places)
     port = settings.port or free_port()
     secret = places.secret.read_bytes()
     door = Door(settings.owner, settings.wait, settings.client if settings.insecure else None, settings.question)
@@ -71,7 +71,7 @@ def join(folder: Path, ready: Callable[[SiteSettings], None] = lambda settings: 
     return ended_by[0]
 
 
-def _check_files(settings: SiteSettings, places: SitePlaces) -> None:
+def check_files(settings: SiteSettings, places: SitePlaces) -> None:
     """Refuse a folder that lacks a file, or whose secrets others may read."""
     secrets = [places.secret] if settings.insecure else [places.secret, places.key]
     for path in secrets if settings.insecure else [*secrets, places.authority]:

@@ -64,9 +64,12 @@ def write(path: Path, status: Status) -> None:
 
 def place_of(folder: Path) -> Path:
     """The status file of a server folder, or of a project."""
-    for places in (ServerPlaces(folder), ProjectPlaces(folder).server):
-        if places.status.is_file() or places.settings.is_file():
-            return places.status
+    try:
+        for places in (ServerPlaces(folder), ProjectPlaces(folder).server):
+            if places.status.is_file() or places.settings.is_file():
+                return places.status
+    except PermissionError as error:
+        raise BadValue("folder", folder, f"cannot be entered ({error.strerror})", "look as the server's user") from None
     raise BadValue("folder", folder, "is no project and no server's folder", "`prifedsync deploy init DIR` makes a project")
 
 

@@ -12,14 +12,16 @@ SUPERUSER = 0
 
 
 def check_private(field: str, path: Path) -> None:
-    """Refuse a file that other users may read, or may change themselves or by way of its folder."""
+    """Refuse a file that other users may read or change, also by way of its folder; and one that this user cannot read."""
     file = path.stat()
     if stat.S_IMODE(file.st_mode) & 0o077:
         rule = f"may be read or changed by other users (mode {stat.S_IMODE(file.st_mode):o})"
         raise BadValue(field, path, rule, f"chmod 600 {path}")
+    remedy = f"chown it to the user who runs this: chown {os.geteuid()} {path}"
     if not _trusted(file.st_uid):
-        remedy = f"chown it to the user who runs this: chown {os.geteuid()} {path}"
         raise BadValue(field, path, "belongs to another user", remedy)
+    if not os.access(path, os.R_OK):  # the superuser made it in this user's place, for instance
+        raise BadValue(field, path, "cannot be read by the user who runs this", remedy)
     for folder in (path.parent.resolve(), path.resolve().parent):  # of a link, and of the file that it leads to
         above = folder.stat()
         shared = above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX

@@ -295,6 +295,8 @@ def test_half_a_line_changes_nothing_until_it_is_whole():
     whole, roster["b"] = roster["b"], roster["b"][:40]
     known = link._enlisted
     assert link._keys_now() == known
+    roster["b"] = b""  # how a file comes that the server's user cannot read
+    assert link._keys_now() == known
     roster["c"] = b"ecdsa-sha2-nistp384"
     assert link._keys_now() == known
     roster["b"] = whole
