@@ -277,6 +277,25 @@ def test_a_record_with_another_config_is_reviewed(said, copied, change, field):
     assert any(f"they differ in {field}." in each for each in found)
 
 
+@pytest.mark.parametrize("name", ["config.toml", "rounds.jsonl"])
+def test_a_record_that_stands_alone_is_reviewed(said, copied, name):
+    """Whoever changes a record could else take away what contradicts it."""
+    folder = rewritten(copied(said), lambda data: data["config"]["data"].update(source="digits"))
+    (folder / name).unlink()
+    report = report_of(folder)
+    assert report.verdict.decision == "review"
+    assert any(f"not compared with {name}: not in the folder" in ground.what for ground in report.verdict.grounds)
+    assert report.run.rounds_done == report.progress.done == 4
+
+
+def test_an_empty_log_contradicts_the_record(said, copied):
+    folder = copied(said)
+    (folder / "rounds.jsonl").write_text("")
+    decision, found = grounds(folder)
+    assert decision == "do not release"
+    assert any("the log and the rounds" in each for each in found)
+
+
 def test_no_bound_on_epsilon_is_reviewed(said, copied):
     decision, found = grounds(rewritten(copied(said), lambda data: data["guarantee"]["epsilon"].update(upper=None)))
     assert decision == "review"

@@ -20,7 +20,7 @@ from ..accounting.statement import ALPHA_MIN
 from ..accounting.views import NoClaim, View
 from ..config import load
 from ..fdp import TradeOff
-from ..files import CONFIG
+from ..files import CONFIG, LOG
 from ..limits import RECORD
 from ..record import ClientRecord, RunRecord, plan_from_json
 from .leaving import queries_per_round
@@ -75,7 +75,8 @@ def _of_counts(sources: Sources, record: RunRecord) -> Iterator[str]:
     if unseen:
         yield f"slots and answers of {named(unseen)}"
     told = sum(line["participants"] for line in sources.lines if isinstance(line.get("participants"), int))
-    if sources.lines and (sources.rounds_done != rounds or told > sum(client.rounds_taken for client in record.clients)):
+    taken = sum(client.rounds_taken for client in record.clients)
+    if (sources.folder / LOG).is_file() and (not sources.lines or sources.rounds_done != rounds or told > taken):
         yield "the log and the rounds"
 
 

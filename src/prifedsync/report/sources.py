@@ -122,8 +122,9 @@ class Sources:
 
     @cached_property
     def rounds_done(self) -> int:
-        """The last round in the log."""
-        return max((int(line["round"]) for line in self.lines), default=0)
+        """The last round in the log. Without a log a run that is finished has done those of its config."""
+        done = 0 if self.record is None else int(self.config["rounds"])
+        return max((int(line["round"]) for line in self.lines), default=done)
 
     @cached_property
     def date(self) -> str:

@@ -8,7 +8,7 @@ from math import hypot, inf
 from typing import Literal
 
 from ..config import ReportConfig
-from ..files import CONFIG
+from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
@@ -273,6 +273,10 @@ def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     if changed:
         what = f"{CONFIG} in the folder is not the config of the record: they differ in {named(changed, 'field')}."
         yield Ground("review", what, "Put back the file that this run has written: its hash is signed for too.")
+    absent = [name for name in (CONFIG, LOG) if not (sources.folder / name).is_file()]
+    if absent:
+        what = f"The record was not compared with {' and '.join(absent)}: not in the folder."
+        yield Ground("review", what, "Put back what this run has written: a record that was changed may show by it.")
     if sends(record) and not any(each.name == RELEASED for each in sources.files):
         what = f"The released model is not in the folder: {RELEASED} is missing."
         yield Ground("review", what, "Put it back, and make the report again: what is sent must be what is signed for.")
