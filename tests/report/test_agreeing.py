@@ -1,6 +1,7 @@
 """A record that contradicts itself, its log, its config, its plans or its model is not signed."""
 
 import json
+import re
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -8,7 +9,9 @@ from safetensors.torch import load_file, save_file
 from prifedsync.record import RunRecord
 from prifedsync.report import agreeing
 from prifedsync.report.contents import report_of
+from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import Plans
+from prifedsync.report.registry import entry_of
 from prifedsync.report.sources import sources_of
 
 from .runs import RECORDS, SAID, TESTED, rewritten, trained
@@ -190,6 +193,12 @@ def test_what_is_known_of_who_took_part_counts(tmp_path):
     assert report.verdict.decision == "do not release"
     assert "given who took part is above the threshold for a review" in report.verdict.reason
     assert any("who took part, and the server has seen it" in each for each in report.guarantee.sentences)
+    mu = report.guarantee.given_who_took_part["mu"].text
+    loss = entry_of(report)["deployment"]["privacy_loss"]
+    assert f"μ ≤ {mu} for" in loss["privacy_parameters_details"]
+    (pin,) = re.findall(r'class="pin[^"]*"[^>]*><span[^>]*>([^<]*)</span>', page_of(report))
+    assert pin == f"one record given who took part: μ ≤ {mu}"
+    assert "Another ground makes the verdict" not in page_of(report)
 
 
 def test_more_plans_than_are_compared_are_reviewed(said, copied):

@@ -299,7 +299,9 @@ def rated(report, decision, mu, person=None, person_mu=None):
     """The report with this verdict, μ, and μ of a person with so many records."""
     stated = Stated(mu, f"{mu:.4g}")
     together = [Group(person, Stated(person_mu, f"{person_mu:.4g}") if person_mu else None, Stated(4.4, "4.4"), stated)]
-    found = dataclasses.replace(report.guarantee, mu=stated, groups=tuple(together if person else []))
+    given = {**report.guarantee.given_who_took_part, "mu": stated}
+    groups = tuple(together if person else [])
+    found = dataclasses.replace(report.guarantee, mu=stated, given_who_took_part=given, groups=groups)
     words = {**report.words, "release_mu": 1.0, "review_mu": 3.0, "records_of_person": person or 0}
     verdict = dataclasses.replace(report.verdict, decision=decision)
     return Read(page_of(dataclasses.replace(report, guarantee=found, words=words, verdict=verdict)))

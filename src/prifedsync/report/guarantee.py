@@ -114,6 +114,13 @@ class Guarantee:
     paper_mu: float | None
     groups_hold_for: str
 
+    @property
+    def known(self) -> Mapping[str, Stated]:
+        """μ and ε for those who know who took part, which the server does: the larger ones."""
+        numbers = {"mu": self.mu, "epsilon": self.epsilon}
+        given = self.given_who_took_part
+        return {name: stated(largest([said.upper, given[name].upper])) for name, said in numbers.items()}
+
 
 def stated(value: float | None) -> Stated:
     """A loss; None stands for "no bound"."""
@@ -205,8 +212,8 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
     taken = _given_who_took_part(record)
     if any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken):
         yield (
-            "Coins have said who took part, and the server has seen it. Given that, it is "
-            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} for the clients that took part most."
+            "Coins have said who took part, and the server has seen it. Given that, "
+            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} hold for every client."
         )
     if unit == "record" and not together(record):
         yield "A person with several records is protected less: see the table of groups."
