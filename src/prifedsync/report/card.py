@@ -67,7 +67,8 @@ def _data(report: Report) -> Iterable[str]:
     sizes = [row.records for row in report.clients.rows if row.records is not None]
     if sizes:
         shared = f"; a {run.unit} of several clients counts at each of them" if run.overlapping > 1 else ""
-        yield f"- {run.unit.capitalize()}s of a client: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all{shared}"
+        what = f"{run.unit.capitalize()}s of a client{', nominally' if run.nominal else ''}"
+        yield f"- {what}: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all{shared}"
 
 
 def _scores(report: Report) -> Iterable[str]:

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, carried, leaving_of, rehearsed
+from .leaving import Leaving, carried, leaving_of, nominal, rehearsed
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -37,7 +37,10 @@ SIGNERS = ("data owner", "privacy officer", "researcher")
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run was, for the head of a report. `data`: the source of the records."""
+    """What the run was, for the head of a report. `data`: the source of the records.
+
+    nominal  numbers of records are chosen ones, and not how many there are
+    """
 
     finished: bool
     rounds_planned: int | None
@@ -50,6 +53,7 @@ class RunFacts:
     rehearsal: bool
     masked: bool
     overlapping: int
+    nominal: bool
     data: str
     model: str
     rule: str
@@ -224,6 +228,7 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         rehearsal=bool(record and rehearsed(record)),
         masked=bool(config["privacy"].get("masks")),
         overlapping=copies,
+        nominal=bool(record and nominal(record)),
         data=config["data"]["source"],
         model=config["model"]["name"],
         rule=config["rule"]["name"],

@@ -249,7 +249,8 @@ def _hypotheses(record: RunRecord) -> tuple[str, str]:
     """Item 7, about the smallest client."""
     smallest = min(record.clients, key=lambda client: client.records or 0)
     said = record.guarantee or {}
-    client = smallest.name if smallest.records is None else f"{smallest.name} ({many(smallest.records, record.unit)})"
+    how = "nominally " if said["neighbours"] == "add-remove" else ""
+    client = smallest.name if smallest.records is None else f"{smallest.name} ({how}{many(smallest.records, record.unit)})"
     first, second = WHAT[record.unit, said["neighbours"]]
     return _sentence(first.format(client=client)), _sentence(second)
 

@@ -49,7 +49,8 @@ def _records(report: Report) -> str:
     known = [size for size in sizes if size is not None]
     if not known or len(known) < len(sizes):
         return source
-    return f"{source} with {many(sum(known), report.run.unit)} to train on"
+    how = ", nominally" if report.run.nominal else ""
+    return f"{source} with {many(sum(known), report.run.unit)} to train on{how}"
 
 
 def verdict(report: Report) -> Section:

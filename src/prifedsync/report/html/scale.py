@@ -91,7 +91,7 @@ def _pins(found: Guarantee, person: Group | None) -> Iterable[Pin]:
     """The larger μ decides: a person with several records is protected less than one record is."""
     known = person is not None and person.mu is not None and person.mu.upper is not None
     mu = found.known["mu"]
-    given = "" if mu == found.mu else " given who took part"
+    given = "" if mu.upper == found.mu.upper else " given who took part"
     yield Pin(f"one {found.unit}{given}", mu, decides=person is None)
     if person is not None and person.mu is not None and known:
         yield Pin(f"a person with {person.records:,} records", person.mu, decides=True)
