@@ -61,7 +61,8 @@ def _data(report: Report) -> Iterable[str]:
     run = report.run
     yield f"- Source: {text(run.data)}" + (" (a public data set)" if run.public_data else "")
     yield f"- Whom the records are about: {text(report.words['population'] or NOT_SAID)}"
-    yield f"- {many(run.clients, 'client')}; the unit is a {run.unit}"
+    count = "" if run.clients is None else f"{many(run.clients, 'client')}; "
+    yield f"- {count}the unit is a {run.unit}"
     if report.clients is None:
         return
     sizes = [row.records for row in report.clients.rows if row.records is not None]

@@ -39,13 +39,14 @@ SIGNERS = ("data owner", "privacy officer", "researcher")
 class RunFacts:
     """What the run was, for the head of a report. `data`: the source of the records.
 
+    clients  None where nobody knows yet how many there are
     nominal  numbers of records are chosen ones, and not how many there are
     """
 
     finished: bool
     rounds_planned: int | None
     rounds_done: int
-    clients: int
+    clients: int | None
     unit: str
     simulation: bool
     public_data: bool
@@ -220,7 +221,7 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         finished=record is not None,
         rounds_planned=rounds if isinstance(rounds, int) else None,
         rounds_done=sources.rounds_done,
-        clients=len(record.clients) if record else int(config["data"]["clients"]),
+        clients=len(record.clients) if record else int(config["data"]["clients"]) if sources.public_data else None,
         unit=record.unit if record else "person" if config["data"].get("person") else "record",
         simulation=sources.seeded,
         public_data=sources.public_data,

@@ -188,10 +188,10 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
     unit = record.unit
     epsilon = said["epsilon"]["upper"]
     others_choose = said["worst_case_participation"]["epsilon"]["upper"]
-    yield (
-        f"Protected is each {unit} of each of {many(len(record.clients), 'client')}, against everybody else together: the "
-        "server, all other clients, and whoever receives the model."
-    )
+    alone = len(record.clients) == 1
+    whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
+    others = "the server" if alone else "the server, all other clients,"
+    yield f"Protected is each {unit} of {whose}, against everybody else together: {others} and whoever receives the model."
     least = small(said["mu"]["alpha_min"])
     yield (
         f"The measure is μ ≤ {loss_up(said['mu']['upper'])}, for false positive rates from {least} to 1 − {least}. "

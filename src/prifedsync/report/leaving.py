@@ -208,7 +208,8 @@ def _answers(deployment: Mapping[str, Any]) -> Release:
 
 def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
     yield "the records"
-    yield "the draws of noise and batches" + (", which the public seed gives away" if sources.seeded else "")
+    drawn = "noise and batches" if record.guarantee else "batches"
+    yield f"the draws of {drawn}" + (", which the public seed gives away" if sources.seeded else "")
     if kept_models(record):
         yield "what clients keep: personal models trained without noise"
     if record.masked:

@@ -101,7 +101,9 @@ def _basic(report: Report) -> dict[str, Any]:
 def _description(report: Report) -> str:
     run = report.run
     sector = report.words["sector"]
-    said = [f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records."]
+    whose = "its clients" if run.clients is None else many(run.clients, "client")
+    together = "one client without moving its" if run.clients == 1 else f"{whose} together without moving their"
+    said = [f"A {run.model} model, trained by {together} records."]
     said += [f"Sector: {sector}."] if sector and sector not in SECTORS else []
     return " ".join([*said, *run.notices])
 

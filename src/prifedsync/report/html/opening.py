@@ -44,6 +44,8 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
 
 def _records(report: Report) -> str:
     """How many there are is said where each client's number is public."""
+    if report.run.clients is None:
+        return report.run.data
     source = f"{report.run.data}, {many(report.run.clients, 'client')}"
     sizes = [row.records for row in report.clients.rows] if report.clients else []
     known = [size for size in sizes if size is not None]
