@@ -171,6 +171,18 @@ def test_a_view_that_states_less_is_not_used(tmp_path):
     assert any("a smaller number against readers" in each for each in grounds(rewritten(folder, smaller))[1])
 
 
+def test_without_masks_the_server_has_no_smaller_number(said, copied):
+    def claimed(data):
+        views = data["guarantee"]["views"]
+        readers = next(view for view in views if view["who"] == "readers")
+        at = next(at for at, view in enumerate(views) if view["who"] == "server")
+        views[at] = {**readers, "who": "server", "assumes": "masks hold, and 3 of 3 clients never collude"}
+
+    decision, found = grounds(rewritten(copied(said), claimed))
+    assert decision == "do not release"
+    assert any("a smaller number against server" in each for each in found)
+
+
 def test_what_is_known_of_who_took_part_counts(tmp_path):
     """Whoever took part in all of 30 rounds by coins of 0.3 has the μ of 30 rounds, and not what was expected."""
     folder = trained(tmp_path / "run", report=SAID, participation=0.3, rounds=30, privacy__randomness="system")
