@@ -228,6 +228,7 @@ def _lines(path: Path, finished: bool) -> tuple[Line, ...]:
 def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         found = dict(json.loads(text))
+        json.dumps(found, allow_nan=False)  # a page cannot have NaN, nor what is infinite
         int(found["round"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise BadValue("rounds", path, f"cannot be read: line {number} is damaged", REMEDY) from None
