@@ -596,6 +596,10 @@ def test_good_news_has_no_sign_of_a_warning(report):
 def test_records_are_counted_where_their_numbers_are_public(report):
     count = sum(row.records for row in report.clients.rows)
     assert f"3 clients with {count} records to train on" in Read(page_of(report)).text
+    shared = "; a record of several clients counts at each of them"
+    assert shared not in Read(page_of(report)).text
+    run = dataclasses.replace(report.run, overlapping=2)
+    assert shared in Read(page_of(dataclasses.replace(report, run=run))).text
     rows = (*report.clients.rows[1:], dataclasses.replace(report.clients.rows[0], records=None))
     hidden = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows))
     assert "to train on" not in Read(page_of(hidden)).text

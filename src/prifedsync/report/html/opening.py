@@ -52,7 +52,8 @@ def _records(report: Report) -> str:
     if not known or len(known) < len(sizes):
         return source
     how = ", nominally" if report.run.nominal else ""
-    return f"{source} with {many(sum(known), report.run.unit)} to train on{how}"
+    shared = f"; a {report.run.unit} of several clients counts at each of them" if report.run.overlapping > 1 else ""
+    return f"{source} with {many(sum(known), report.run.unit)} to train on{how}{shared}"
 
 
 def verdict(report: Report) -> Section:
