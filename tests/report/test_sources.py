@@ -103,6 +103,14 @@ def test_a_log_that_is_damaged(plain, copied):
     assert report_of(folder).rounds is None
 
 
+@pytest.mark.parametrize("text", ["source = 5", "[source]\nname = ['a']"])
+def test_a_policy_that_is_malformed_is_blamed_itself(plain, tmp_path, text):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(BadValue, match=r"policy.toml has no source with a name"):
+        report_of(plain, policies=[path])
+
+
 def test_a_folder_without_a_run(tmp_path):
     assert "is not a run folder" in refused(tmp_path)
 

@@ -152,7 +152,7 @@ def sources_of(
         preprocessing=_preprocessing(folder / PREPROCESSING),
         files=tuple(_hashes(folder)),
         personal=len(_personal(folder)),
-        policies=tuple(_extra(path, "policy") for path in policies),
+        policies=tuple(_policy(path) for path in policies),
         exports=tuple(_export(path) for path in exports),
         audits=tuple(_extra(path, "audit") for path in audits),
     )
@@ -276,6 +276,14 @@ def _extra(path: Path, kind: str) -> Extra:
     """A file in TOML if it is a policy, otherwise in JSON."""
     found = _toml(path, kind) if kind == "policy" else _json(path, kind)
     return Extra(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), found)
+
+
+def _policy(path: Path) -> Extra:
+    found = _extra(path, "policy")
+    source = found.holds.get("source", {})
+    if not isinstance(source, dict) or not isinstance(source.get("name", ""), str):
+        raise BadValue("policy", path, "has no source with a name", "name a TOML file of an owner")
+    return found
 
 
 def _export(path: Path) -> Extra:
