@@ -1,6 +1,7 @@
 """A record that contradicts itself, its log, its config, its plans or its model is not signed."""
 
 import json
+import re
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -8,7 +9,9 @@ from safetensors.torch import load_file, save_file
 from prifedsync.record import RunRecord
 from prifedsync.report import agreeing
 from prifedsync.report.contents import report_of
+from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import Plans
+from prifedsync.report.registry import entry_of
 from prifedsync.report.sources import sources_of
 
 from .runs import RECORDS, SAID, TESTED, rewritten, trained
@@ -168,6 +171,18 @@ def test_a_view_that_states_less_is_not_used(tmp_path):
     assert any("a smaller number against readers" in each for each in grounds(rewritten(folder, smaller))[1])
 
 
+def test_without_masks_the_server_has_no_smaller_number(said, copied):
+    def claimed(data):
+        views = data["guarantee"]["views"]
+        readers = next(view for view in views if view["who"] == "readers")
+        at = next(at for at, view in enumerate(views) if view["who"] == "server")
+        views[at] = {**readers, "who": "server", "assumes": "masks hold, and 3 of 3 clients never collude"}
+
+    decision, found = grounds(rewritten(copied(said), claimed))
+    assert decision == "do not release"
+    assert any("a smaller number against server" in each for each in found)
+
+
 def test_what_is_known_of_who_took_part_counts(tmp_path):
     """Whoever took part in all of 30 rounds by coins of 0.3 has the μ of 30 rounds, and not what was expected."""
     folder = trained(tmp_path / "run", report=SAID, participation=0.3, rounds=30, privacy__randomness="system")
@@ -190,6 +205,12 @@ def test_what_is_known_of_who_took_part_counts(tmp_path):
     assert report.verdict.decision == "do not release"
     assert "given who took part is above the threshold for a review" in report.verdict.reason
     assert any("who took part, and the server has seen it" in each for each in report.guarantee.sentences)
+    mu = report.guarantee.given_who_took_part["mu"].text
+    loss = entry_of(report)["deployment"]["privacy_loss"]
+    assert f"μ ≤ {mu} for" in loss["privacy_parameters_details"]
+    (pin,) = re.findall(r'class="pin[^"]*"[^>]*><span[^>]*>([^<]*)</span>', page_of(report))
+    assert pin == f"one record given who took part: μ ≤ {mu}"
+    assert "Another ground makes the verdict" not in page_of(report)
 
 
 def test_more_plans_than_are_compared_are_reviewed(said, copied):
@@ -275,6 +296,25 @@ def test_a_record_with_another_config_is_reviewed(said, copied, change, field):
     decision, found = grounds(rewritten(copied(said), lambda data: change(data["config"])))
     assert decision == "review"
     assert any(f"they differ in {field}." in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "rounds.jsonl"])
+def test_a_record_that_stands_alone_is_reviewed(said, copied, name):
+    """Whoever changes a record could else take away what contradicts it."""
+    folder = rewritten(copied(said), lambda data: data["config"]["data"].update(source="digits"))
+    (folder / name).unlink()
+    report = report_of(folder)
+    assert report.verdict.decision == "review"
+    assert any(f"not compared with {name}: not in the folder" in ground.what for ground in report.verdict.grounds)
+    assert report.run.rounds_done == report.progress.done == 4
+
+
+def test_an_empty_log_contradicts_the_record(said, copied):
+    folder = copied(said)
+    (folder / "rounds.jsonl").write_text("")
+    decision, found = grounds(folder)
+    assert decision == "do not release"
+    assert any("the log and the rounds" in each for each in found)
 
 
 def test_no_bound_on_epsilon_is_reviewed(said, copied):

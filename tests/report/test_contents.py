@@ -15,8 +15,10 @@ from prifedsync.fdp import gaussian
 from prifedsync.record import RunRecord, plan_from_json
 from prifedsync.report import graphs
 from prifedsync.report.attacks import BASES, attacks_of
+from prifedsync.report.card import card_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import group
+from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import MOST, Plans
 
 from .runs import RECORDS, SAID, rewritten, trained
@@ -297,7 +299,14 @@ def test_sizes_are_true_or_nominal_as_the_config_says(tmp_path):
     assert numbers_of(report_of(trained(tmp_path / "true"))) == "true numbers"
     sizes = {name: {"records": 64} for name in RECORDS}
     nominal = trained(tmp_path / "nominal", clients=sizes, privacy__neighbours="add-remove")
-    assert numbers_of(report_of(nominal)) == "nominal numbers"
+    report = report_of(nominal)
+    assert numbers_of(report) == "nominal numbers"
+    assert report.guarantee.hypotheses[0] == "One certain record is among those of a (nominally 64 records)."
+    assert "Records of a client, nominally: 64 to 64, 192 in all" in card_of(report)
+    page = page_of(report)
+    assert "with 192 records to train on, nominally" in page
+    assert "a has nominally 64 records, and no client has fewer." in page
+    assert ">nominal records</button>" in page
 
 
 def test_without_scores_there_are_none(plain):

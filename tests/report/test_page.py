@@ -299,7 +299,9 @@ def rated(report, decision, mu, person=None, person_mu=None):
     """The report with this verdict, μ, and μ of a person with so many records."""
     stated = Stated(mu, f"{mu:.4g}")
     together = [Group(person, Stated(person_mu, f"{person_mu:.4g}") if person_mu else None, Stated(4.4, "4.4"), stated)]
-    found = dataclasses.replace(report.guarantee, mu=stated, groups=tuple(together if person else []))
+    given = {**report.guarantee.given_who_took_part, "mu": stated}
+    groups = tuple(together if person else [])
+    found = dataclasses.replace(report.guarantee, mu=stated, given_who_took_part=given, groups=groups)
     words = {**report.words, "release_mu": 1.0, "review_mu": 3.0, "records_of_person": person or 0}
     verdict = dataclasses.replace(report.verdict, decision=decision)
     return Read(page_of(dataclasses.replace(report, guarantee=found, words=words, verdict=verdict)))
@@ -594,6 +596,10 @@ def test_good_news_has_no_sign_of_a_warning(report):
 def test_records_are_counted_where_their_numbers_are_public(report):
     count = sum(row.records for row in report.clients.rows)
     assert f"3 clients with {count} records to train on" in Read(page_of(report)).text
+    shared = "; a record of several clients counts at each of them"
+    assert shared not in Read(page_of(report)).text
+    run = dataclasses.replace(report.run, overlapping=2)
+    assert shared in Read(page_of(dataclasses.replace(report, run=run))).text
     rows = (*report.clients.rows[1:], dataclasses.replace(report.clients.rows[0], records=None))
     hidden = dataclasses.replace(report, clients=dataclasses.replace(report.clients, rows=rows))
     assert "to train on" not in Read(page_of(hidden)).text

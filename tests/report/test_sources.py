@@ -95,8 +95,20 @@ def test_a_log_that_is_damaged(plain, copied):
     assert "rounds.jsonl cannot be read: line 2 is damaged" in refused(folder)
     (folder / "rounds.jsonl").write_text("".join(lines)[:-3])
     assert "ends in the middle of a line" in refused(folder)
+    for score in ("NaN", "1e999"):
+        last = f'{{"round": 4, "participants": 3, "released": {{"mean": {score}, "worst": 0.1}}}}\n'
+        (folder / "rounds.jsonl").write_text("".join([*lines[:3], last]))
+        assert "rounds.jsonl cannot be read: line 4 is damaged" in refused(folder)
     (folder / "rounds.jsonl").unlink()
     assert report_of(folder).rounds is None
+
+
+@pytest.mark.parametrize("text", ["source = 5", "[source]\nname = ['a']"])
+def test_a_policy_that_is_malformed_is_blamed_itself(plain, tmp_path, text):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(BadValue, match=r"policy.toml has no source with a name"):
+        report_of(plain, policies=[path])
 
 
 def test_a_folder_without_a_run(tmp_path):

@@ -5,17 +5,22 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
+import prifedsync
 from prifedsync.accounting import Budget
 from prifedsync.record import RunRecord
 from prifedsync.report.card import card_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import group, group_power
+from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import Plans
+from prifedsync.report.registry import entry_of
+from prifedsync.report.verdict import RELEASED
 from prifedsync.report.voiding import SCORES
 from prifedsync.values import BadValue
 
-from .runs import SAID, TESTED, rewritten, trained
+from .runs import SAID, TESTED, config, records, rewritten, trained
 
 
 def verdict_of(folder, *words, **given):
@@ -87,10 +92,23 @@ def test_no_noise_is_not_released(tmp_path):
     assert report.guarantee is report.curve is report.progress is report.deltas is None
     assert report.attacks == report.conditions == ()
     assert report.no_guarantee == "no guarantee: trained without noise"
-    alone = report_of(trained(tmp_path / "alone", rule__name="alone", **changes))
+    alone = report_of(trained(tmp_path / "alone", TESTED, rule__name="alone", **changes))
     assert alone.verdict.decision == "do not release"
     assert "no released model" in alone.verdict.reason
     assert alone.leaving.uploads == 0
+    assert "the draws of batches" in alone.leaving.stays
+    (kept,) = (ground for ground in alone.verdict.grounds if "personal models in this folder" in ground.what)
+    assert kept.next_step == "Leave models/personal with its clients."
+    assert not any("the guarantee does not cover" in ground.what for ground in alone.verdict.grounds)
+
+
+def test_one_client_has_no_others(tmp_path):
+    clients = {"only": records()["a"]}
+    prifedsync.train(config(), clients=clients, out=tmp_path / "run", progress=False)
+    report = report_of(tmp_path / "run")
+    first = "Protected is each record of the one client, against everybody else together: the server and whoever receives"
+    assert report.guarantee.sentences[0].startswith(first)
+    assert "trained by one client without moving its records" in entry_of(report)["deployment"]["basic"]["description"]
 
 
 def test_a_public_seed_on_private_records_is_not_released(tmp_path):
@@ -122,7 +140,8 @@ def test_a_rehearsal_is_not_released(said, copied):
         }  # fmt: skip
         data["config"]["privacy"]["masks"] = True
 
-    report = report_of(rewritten(copied(said), on_one_machine))
+    folder = rewritten(copied(said), on_one_machine)
+    report = report_of(folder)
     assert report.verdict.decision == "do not release"
     assert report.verdict.reason == "This was a rehearsal on one machine, and no ledger charges it."
     assert "the deployment itself" in report.verdict.next_step
@@ -130,6 +149,9 @@ def test_a_rehearsal_is_not_released(said, copied):
     texts = [*report.run.notices, report.leaving.where]
     assert any("rehearsal" in each for each in texts)
     assert not any("between machines" in each for each in texts)
+    says = {"publishing": "do not publish: this was a rehearsal"}
+    save_file(load_file(folder / RELEASED), folder / RELEASED, metadata=says)
+    assert not any("says of itself" in ground.what for ground in report_of(folder).verdict.grounds)
     assert report.leaving.where.startswith("The run was rehearsed on one machine, carried by Flower")
 
 
@@ -161,6 +183,8 @@ def test_an_unfinished_run_is_not_released(said, copied):
     assert "secret key" in report.verdict.reason
     assert {item.status for item in report.items} == {"open"}
     assert report.title == SAID["name"]
+    assert report.run.clients is None  # data.clients is of sources that the library divides
+    assert "10 clients" not in card_of(report) + page_of(report) + str(entry_of(report))
 
 
 def test_a_key_that_was_left_behind_is_not_released(said, copied):

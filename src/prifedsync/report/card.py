@@ -61,13 +61,15 @@ def _data(report: Report) -> Iterable[str]:
     run = report.run
     yield f"- Source: {text(run.data)}" + (" (a public data set)" if run.public_data else "")
     yield f"- Whom the records are about: {text(report.words['population'] or NOT_SAID)}"
-    yield f"- {many(run.clients, 'client')}; the unit is a {run.unit}"
+    count = "" if run.clients is None else f"{many(run.clients, 'client')}; "
+    yield f"- {count}the unit is a {run.unit}"
     if report.clients is None:
         return
     sizes = [row.records for row in report.clients.rows if row.records is not None]
     if sizes:
         shared = f"; a {run.unit} of several clients counts at each of them" if run.overlapping > 1 else ""
-        yield f"- {run.unit.capitalize()}s of a client: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all{shared}"
+        what = f"{run.unit.capitalize()}s of a client{', nominally' if run.nominal else ''}"
+        yield f"- {what}: {min(sizes):,} to {max(sizes):,}, {sum(sizes):,} in all{shared}"
 
 
 def _scores(report: Report) -> Iterable[str]:

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, carried, leaving_of, rehearsed
+from .leaving import Leaving, carried, leaving_of, nominal, rehearsed
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -37,12 +37,16 @@ SIGNERS = ("data owner", "privacy officer", "researcher")
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run was, for the head of a report. `data`: the source of the records."""
+    """What the run was, for the head of a report. `data`: the source of the records.
+
+    clients  None where nobody knows yet how many there are
+    nominal  numbers of records are chosen ones, and not how many there are
+    """
 
     finished: bool
     rounds_planned: int | None
     rounds_done: int
-    clients: int
+    clients: int | None
     unit: str
     simulation: bool
     public_data: bool
@@ -50,6 +54,7 @@ class RunFacts:
     rehearsal: bool
     masked: bool
     overlapping: int
+    nominal: bool
     data: str
     model: str
     rule: str
@@ -216,7 +221,7 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         finished=record is not None,
         rounds_planned=rounds if isinstance(rounds, int) else None,
         rounds_done=sources.rounds_done,
-        clients=len(record.clients) if record else int(config["data"]["clients"]),
+        clients=len(record.clients) if record else int(config["data"]["clients"]) if sources.public_data else None,
         unit=record.unit if record else "person" if config["data"].get("person") else "record",
         simulation=sources.seeded,
         public_data=sources.public_data,
@@ -224,6 +229,7 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         rehearsal=bool(record and rehearsed(record)),
         masked=bool(config["privacy"].get("masks")),
         overlapping=copies,
+        nominal=bool(record and nominal(record)),
         data=config["data"]["source"],
         model=config["model"]["name"],
         rule=config["rule"]["name"],

@@ -114,6 +114,13 @@ class Guarantee:
     paper_mu: float | None
     groups_hold_for: str
 
+    @property
+    def known(self) -> Mapping[str, Stated]:
+        """μ and ε for those who know who took part, which the server does: the larger ones."""
+        numbers = {"mu": self.mu, "epsilon": self.epsilon}
+        given = self.given_who_took_part
+        return {name: stated(largest([said.upper, given[name].upper])) for name, said in numbers.items()}
+
 
 def stated(value: float | None) -> Stated:
     """A loss; None stands for "no bound"."""
@@ -181,10 +188,10 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
     unit = record.unit
     epsilon = said["epsilon"]["upper"]
     others_choose = said["worst_case_participation"]["epsilon"]["upper"]
-    yield (
-        f"Protected is each {unit} of each of {many(len(record.clients), 'client')}, against everybody else together: the "
-        "server, all other clients, and whoever receives the model."
-    )
+    alone = len(record.clients) == 1
+    whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
+    others = "the server" if alone else "the server, all other clients,"
+    yield f"Protected is each {unit} of {whose}, against everybody else together: {others} and whoever receives the model."
     least = small(said["mu"]["alpha_min"])
     yield (
         f"The measure is μ ≤ {loss_up(said['mu']['upper'])}, for false positive rates from {least} to 1 − {least}. "
@@ -205,8 +212,8 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
     taken = _given_who_took_part(record)
     if any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken):
         yield (
-            "Coins have said who took part, and the server has seen it. Given that, it is "
-            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} for the clients that took part most."
+            "Coins have said who took part, and the server has seen it. Given that, "
+            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} hold for every client."
         )
     if unit == "record" and not together(record):
         yield "A person with several records is protected less: see the table of groups."
@@ -242,7 +249,8 @@ def _hypotheses(record: RunRecord) -> tuple[str, str]:
     """Item 7, about the smallest client."""
     smallest = min(record.clients, key=lambda client: client.records or 0)
     said = record.guarantee or {}
-    client = smallest.name if smallest.records is None else f"{smallest.name} ({many(smallest.records, record.unit)})"
+    how = "nominally " if said["neighbours"] == "add-remove" else ""
+    client = smallest.name if smallest.records is None else f"{smallest.name} ({how}{many(smallest.records, record.unit)})"
     first, second = WHAT[record.unit, said["neighbours"]]
     return _sentence(first.format(client=client)), _sentence(second)
 

@@ -55,6 +55,11 @@ def leaving_of(sources: Sources, record: RunRecord) -> Leaving:
     )
 
 
+def nominal(record: RunRecord) -> bool:
+    """Whether numbers of records are chosen ones, and hide how many there are."""
+    return bool(record.config["privacy"].get("neighbours") == "add-remove")
+
+
 def sends(record: RunRecord) -> bool:
     """Whether clients send anything."""
     return record.sentence != NOTHING_LEAVES
@@ -179,8 +184,7 @@ def _public(record: RunRecord) -> Iterable[Release]:
     yield Release("the roster: names, plans and configuration", names, "everybody", "public", "chosen before training")
     sizes = [client for client in record.clients if client.records is not None]
     if sizes:
-        nominal = record.config["privacy"].get("neighbours") == "add-remove"
-        how = "nominal numbers" if nominal else "true numbers"
+        how = "nominal numbers" if nominal(record) else "true numbers"
         yield Release(f"numbers of training {record.unit}s", many(len(sizes), "number"), "everybody", "public", how)
     yield Release(
         "which client took part in which round", "one bit for each client and round", "the server", "public",
@@ -204,7 +208,8 @@ def _answers(deployment: Mapping[str, Any]) -> Release:
 
 def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
     yield "the records"
-    yield "the draws of noise and batches" + (", which the public seed gives away" if sources.seeded else "")
+    drawn = "noise and batches" if record.guarantee else "batches"
+    yield f"the draws of {drawn}" + (", which the public seed gives away" if sources.seeded else "")
     if kept_models(record):
         yield "what clients keep: personal models trained without noise"
     if record.masked:

@@ -16,7 +16,7 @@ from ..accounting.statement import loss_up
 from ..values import one_line
 from .card import text
 from .contents import Report
-from .guarantee import Guarantee, largest
+from .guarantee import Guarantee
 from .leaving import ON_ONE_MACHINE, unprotected
 from .wording import many, small
 
@@ -101,7 +101,9 @@ def _basic(report: Report) -> dict[str, Any]:
 def _description(report: Report) -> str:
     run = report.run
     sector = report.words["sector"]
-    said = [f"A {run.model} model, trained by {many(run.clients, 'client')} together without moving their records."]
+    whose = "its clients" if run.clients is None else many(run.clients, "client")
+    together = "one client without moving its" if run.clients == 1 else f"{whose} together without moving their"
+    said = [f"A {run.model} model, trained by {together} records."]
     said += [f"Sector: {sector}."] if sector and sector not in SECTORS else []
     return " ".join([*said, *run.notices])
 
@@ -161,14 +163,14 @@ def _joined(*items: str) -> str:
 
 
 def _parameters(guarantee: Guarantee) -> dict[str, Any]:
-    epsilon = largest([guarantee.epsilon.upper, guarantee.given_who_took_part["epsilon"].upper])
+    epsilon = guarantee.known["epsilon"].upper
     return {"delta": guarantee.delta} if epsilon is None else {"epsilon": float(loss_up(epsilon)), "delta": guarantee.delta}
 
 
 def _details(report: Report, guarantee: Guarantee) -> str:
     return (
         "f-differential privacy: a certified trade-off function, of which these are conversions. "
-        f"μ ≤ {guarantee.mu.text} for false positive rates from {small(guarantee.alpha_min)} to "
+        f"μ ≤ {guarantee.known['mu'].text} for false positive rates from {small(guarantee.alpha_min)} to "
         f"1 − {small(guarantee.alpha_min)}. It holds for {guarantee.about}."
     )
 

@@ -122,8 +122,9 @@ class Sources:
 
     @cached_property
     def rounds_done(self) -> int:
-        """The last round in the log."""
-        return max((int(line["round"]) for line in self.lines), default=0)
+        """The last round in the log. Without a log a run that is finished has done those of its config."""
+        done = 0 if self.record is None else int(self.config["rounds"])
+        return max((int(line["round"]) for line in self.lines), default=done)
 
     @cached_property
     def date(self) -> str:
@@ -151,7 +152,7 @@ def sources_of(
         preprocessing=_preprocessing(folder / PREPROCESSING),
         files=tuple(_hashes(folder)),
         personal=len(_personal(folder)),
-        policies=tuple(_extra(path, "policy") for path in policies),
+        policies=tuple(_policy(path) for path in policies),
         exports=tuple(_export(path) for path in exports),
         audits=tuple(_extra(path, "audit") for path in audits),
     )
@@ -227,6 +228,7 @@ def _lines(path: Path, finished: bool) -> tuple[Line, ...]:
 def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         found = dict(json.loads(text))
+        json.dumps(found, allow_nan=False)  # a page cannot have NaN, nor what is infinite
         int(found["round"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise BadValue("rounds", path, f"cannot be read: line {number} is damaged", REMEDY) from None
@@ -274,6 +276,14 @@ def _extra(path: Path, kind: str) -> Extra:
     """A file in TOML if it is a policy, otherwise in JSON."""
     found = _toml(path, kind) if kind == "policy" else _json(path, kind)
     return Extra(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), found)
+
+
+def _policy(path: Path) -> Extra:
+    found = _extra(path, "policy")
+    source = found.holds.get("source", {})
+    if not isinstance(source, dict) or not isinstance(source.get("name", ""), str):
+        raise BadValue("policy", path, "has no source with a name", "name a TOML file of an owner")
+    return found
 
 
 def _export(path: Path) -> Extra:

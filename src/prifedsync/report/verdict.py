@@ -8,7 +8,7 @@ from math import hypot, inf
 from typing import Literal
 
 from ..config import ReportConfig
-from ..files import CONFIG
+from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
@@ -262,21 +262,27 @@ def _limits(mu: float, epsilon: float | None) -> str:
 def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     sources = facts.sources
     if scores_leak(sources, record) and sources.words.scores != STAY:
-        what = "Scores on the clients' records are in the files, computed without noise: the guarantee does not cover them."
+        bare = ": the guarantee does not cover them" if facts.guarantee else ""
+        what = f"Scores on the clients' records are in the files, computed without noise{bare}."
         next_step = f'Send the model without record, log and report, and set report.scores to "{STAY}".'
         yield Ground("review", what, next_step)
     kept = sources.personal if kept_models(record) else sources.kept_files if _real(facts) else 0
     if kept:
         what = f"{many(kept, 'personal model')} in this folder have no guarantee: they were trained without noise."
-        yield Ground("review", what, "Send models/global.safetensors alone; leave models/personal with its clients.")
+        alone = f"Send {RELEASED} alone; leave" if sends(record) else "Leave"
+        yield Ground("review", what, f"{alone} models/personal with its clients.")
     changed = changed_settings(sources, record)
     if changed:
         what = f"{CONFIG} in the folder is not the config of the record: they differ in {named(changed, 'field')}."
         yield Ground("review", what, "Put back the file that this run has written: its hash is signed for too.")
+    absent = [name for name in (CONFIG, LOG) if not (sources.folder / name).is_file()]
+    if absent:
+        what = f"The record was not compared with {' and '.join(absent)}: not in the folder."
+        yield Ground("review", what, "Put back what this run has written: a record that was changed may show by it.")
     if sends(record) and not any(each.name == RELEASED for each in sources.files):
         what = f"The released model is not in the folder: {RELEASED} is missing."
         yield Ground("review", what, "Put it back, and make the report again: what is sent must be what is signed for.")
-    if facts.guarantee is not None:
+    if facts.guarantee is not None and not rehearsed(record):  # the model of a rehearsal says that it was one
         yield from _model(sources)
     if sources.key_left and not sources.seeded:
         what = "The folder still holds a checkpoint with the secret key of the draws."

@@ -44,12 +44,16 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
 
 def _records(report: Report) -> str:
     """How many there are is said where each client's number is public."""
+    if report.run.clients is None:
+        return report.run.data
     source = f"{report.run.data}, {many(report.run.clients, 'client')}"
     sizes = [row.records for row in report.clients.rows] if report.clients else []
     known = [size for size in sizes if size is not None]
     if not known or len(known) < len(sizes):
         return source
-    return f"{source} with {many(sum(known), report.run.unit)} to train on"
+    how = ", nominally" if report.run.nominal else ""
+    shared = f"; a {report.run.unit} of several clients counts at each of them" if report.run.overlapping > 1 else ""
+    return f"{source} with {many(sum(known), report.run.unit)} to train on{how}{shared}"
 
 
 def verdict(report: Report) -> Section:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...scores import Interval
-from ..clients import ClientTable
 from ..contents import Report
 from ..utility import NAMES, Labels, Rounds, Scored, Utility
 from ..wording import many
@@ -48,7 +47,7 @@ def utility(report: Report) -> Section | None:
     unit = report.run.unit
     return section(
         "utility", "Was it worth it?",
-        _note(found), _scores(found, unit), _smallest(found, report.clients, unit), _rounds(rounds) if rounds else None,
+        _note(found), _scores(found, unit), _smallest(found, report), _rounds(rounds) if rounds else None,
         _distribution(report), _joining(found), _statistics(found), _times(found),
     )  # fmt: skip
 
@@ -87,16 +86,17 @@ def between(found: Interval | None) -> str | None:
     return None if found is None else f"{found.low:.3f}–{found.high:.3f}"
 
 
-def _smallest(found: Utility, clients: ClientTable | None, unit: str) -> Inside:
+def _smallest(found: Utility, report: Report) -> Inside:
     least = found.smallest
     if least is None:
         return None
     known = {model: value for model, value in least.scores.items() if value is not None}
     said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in known.items())
     scores = f" Its {found.metric}: {said}." if said else ""
-    hidden = clients is not None and any(row.records is None for row in clients.rows)
+    hidden = report.clients is not None and any(row.records is None for row in report.clients.rows)
     others = "no client whose number is known has fewer" if hidden else "no client has fewer"
-    return paragraph(f"{least.client} has {many(least.records or 0, unit)}, and {others}.{scores}")
+    how = "nominally " if report.run.nominal else ""
+    return paragraph(f"{least.client} has {how}{many(least.records or 0, report.run.unit)}, and {others}.{scores}")
 
 
 # ---------------------------------------------------------------------- over rounds

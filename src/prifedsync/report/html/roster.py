@@ -46,7 +46,7 @@ def clients(report: Report) -> Section | None:
     found = report.clients
     if found is None or not found.rows:
         return None
-    heads = _heads(found)
+    heads = _heads(found, report.run.nominal)
     rows = list(_rows(found, heads))
     return section(
         "clients", "Each client",
@@ -87,12 +87,12 @@ def _about_taken(rows: Iterable[ClientRow]) -> Inside:
     )
 
 
-def _heads(found: ClientTable) -> list[Head]:
+def _heads(found: ClientTable, nominal: bool) -> list[Head]:
     """What a client gave and what is left comes first, so that it is in sight where the table is wider than the page."""
     models = list(dict.fromkeys(model for row in found.rows for model in row.scores))
     return [
         Head("Client", lambda row: Cell(row.name, row.name, numeric=False)),
-        Head(f"{found.unit}s", lambda row: _count(row.records)),
+        Head(f"{'nominal ' if nominal else ''}{found.unit}s", lambda row: _count(row.records)),
         Head("rounds", lambda row: _count(row.rounds)),
         Head("ε ≤", lambda row: _stated(row.epsilon)),
         Head("μ ≤", lambda row: _stated(row.mu)),

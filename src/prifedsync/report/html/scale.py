@@ -59,7 +59,7 @@ def scale(report: Report) -> Inside:
     """Where μ lies between the thresholds, and what that alone would allow."""
     found = report.guarantee
     thresholds = _thresholds(report)
-    if found is None or found.mu.upper is None or thresholds.end <= 0:
+    if found is None or found.known["mu"].upper is None or thresholds.end <= 0:
         return None
     person = person_of(report, found)
     pins = list(_pins(found, person))
@@ -90,7 +90,9 @@ def person_of(report: Report, found: Guarantee) -> Group | None:
 def _pins(found: Guarantee, person: Group | None) -> Iterable[Pin]:
     """The larger μ decides: a person with several records is protected less than one record is."""
     known = person is not None and person.mu is not None and person.mu.upper is not None
-    yield Pin(f"one {found.unit}", found.mu, decides=person is None)
+    mu = found.known["mu"]
+    given = "" if mu.upper == found.mu.upper else " given who took part"
+    yield Pin(f"one {found.unit}{given}", mu, decides=person is None)
     if person is not None and person.mu is not None and known:
         yield Pin(f"a person with {person.records:,} records", person.mu, decides=True)
 

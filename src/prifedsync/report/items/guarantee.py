@@ -106,11 +106,12 @@ def accounting(known: Known) -> Filled:
     if said is None:
         return _none(known)
     ends = [said["epsilon"][end] for end in ("lower", "upper")]
-    bracket = "no upper bound" if ends[1] is None else f"ε is between {down(ends[0], 6)} and {up(ends[1], 6)}"
+    bracket = "No upper bound on ε is known" if ends[1] is None else f"ε is between {down(ends[0], 6)} and {up(ends[1], 6)}"
     return (
         "filled",
-        "numerical composition of privacy loss distributions, as a certified bracket; upper ends are printed. Assumed: "
-        f"noise, batches and coins are independent of the records, and batches and noise are secret. {bracket}",
+        "a closed form where releases are exactly Gaussian, else numerical composition of privacy loss distributions, as a "
+        "certified bracket; upper ends are printed. Assumed: noise, batches and coins are independent of the records, and "
+        f"batches and noise are secret. {bracket}",
         "record",
     )
 
