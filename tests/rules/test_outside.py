@@ -118,7 +118,8 @@ def test_both_engines_train_it():
         running.train(config_of(f"performance.engine={name}", "local.local_steps=2", "data.clients=2"), rule=Slow(by=0.3))
         for name in ("vectorised", "reference")
     )
-    assert torch.allclose(fast.server.weights, slow.server.weights, atol=1e-5)
+    # Another order of additions may move an entry by a step of the grid of the noise, 2.7e-5 here.
+    assert torch.allclose(fast.server.weights, slow.server.weights, atol=1e-4)
     assert (
         [account.queries for account in fast.engine.accounts().values()]
         == [account.queries for account in slow.engine.accounts().values()]
