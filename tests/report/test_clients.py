@@ -17,13 +17,14 @@ from .runs import SAID
 
 RUN = "3f2a" * 8
 OTHER = "77b1" * 8
+BUDGET = Budget(mu=2.0)
 POLICY = 'client = "a"\n[source]\nname = "clinic"\n'
 
 
-def exported(plan, tmp_path, budget=2.0, rounds=4, source="clinic"):
+def exported(plan, tmp_path, budget=BUDGET, rounds=4, source="clinic"):
     """A ledger with another run and this one, as its owner exports it: the receipt of this run, and all of it."""
     stem = source.replace("/", "-")
-    with Site(tmp_path, Budget(mu=budget), source).new() as ledger:
+    with Site(tmp_path, budget, source).new() as ledger:
         reserve(ledger, OTHER, plan.changed(rounds=2), by="other")
         for round in range(2):
             charge(ledger, OTHER, round)
@@ -82,6 +83,32 @@ def test_a_receipt_of_another_plan_contradicts_the_record(said, tmp_path):
     verdict = report_of(said, receipts=receipts).verdict
     assert verdict.decision == "do not release"
     assert "another plan" in verdict.reason
+
+
+def changed_receipt(path, part, **values):
+    said = json.loads(path.read_text())
+    said[part].update(values)
+    path.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("budget", [BUDGET, Budget(epsilon=20.0, delta=1e-5)])
+def test_a_receipt_that_charges_more_than_it_costs_would_hide_what_others_have_spent(said, tmp_path, budget):
+    receipts = exported(plan_of(said), tmp_path, budget, source="a")
+    spent = report_of(said, receipts=receipts).clients.rows[0].spent
+    assert spent.agrees
+    amount = json.loads(receipts[0].read_text())["charged"]["amount"]
+    changed_receipt(receipts[0], "charged", amount=1.5 * amount)
+    verdict = report_of(said, receipts=receipts).verdict
+    assert verdict.decision == "do not release"
+    assert "which is more than its slots cost" in verdict.reason
+
+
+def test_a_receipt_of_more_slots_than_the_plan_has_contradicts_the_record(said, tmp_path):
+    receipts = exported(plan_of(said), tmp_path, source="a")
+    changed_receipt(receipts[0], "slots", rounds=6)
+    verdict = report_of(said, receipts=receipts).verdict
+    assert verdict.decision == "do not release"
+    assert "charges 6 slots, which are more than the plan has" in verdict.reason
 
 
 def test_a_receipt_of_nobody_is_named(said, tmp_path):

@@ -187,6 +187,17 @@ def test_an_unfinished_run_is_not_released(said, copied):
     assert "10 clients" not in card_of(report) + page_of(report) + str(entry_of(report))
 
 
+def test_an_unfinished_run_between_machines_goes_on_at_its_server(said, copied):
+    folder = copied(said)
+    (folder / "record.json").unlink()
+    (folder / "checkpoint").mkdir()
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps({**line, "answers": {}}) + "\n" for line in lines[:2]))
+    verdict = verdict_of(folder)
+    assert "secret key" not in verdict.reason  # owners have those of their draws
+    assert verdict.next_step == "Go on with `prifedsync deploy serve`, and make the report again."
+
+
 def test_a_key_that_was_left_behind_is_not_released(said, copied):
     folder = copied(said)
     (folder / "checkpoint").mkdir()
@@ -243,12 +254,16 @@ def test_a_person_with_several_records_counts(said):
     assert verdict_of(said, "records_of_person=1").decision == "release"
 
 
-@pytest.mark.parametrize(("records", "decision"), [(2, "review"), (10**6, "do not release")])
-def test_a_person_is_judged_by_epsilon_where_there_is_no_mu(sampled, records, decision):
-    report = report_of(sampled, words=[f"report.records_of_person={records}"])
+@pytest.mark.parametrize(("records", "words", "decision"), [
+    (2, [], "review"),
+    (2, ["report.release_mu=0.1", "report.review_mu=0.1"], "do not release"),
+    (10**6, [], "do not release"),
+])  # fmt: skip
+def test_a_person_is_judged_by_what_an_attacker_can_tell_where_there_is_no_mu(sampled, records, words, decision):
+    report = report_of(sampled, words=[f"report.records_of_person={records}", *words])
     (own,) = (each for each in report.guarantee.groups if each.records == records)
     assert own.mu is None
-    assert (own.epsilon.upper is None) == (decision == "do not release")
+    assert (own.epsilon.upper is None) == (records == 10**6)
     (ground,) = (each for each in report.verdict.grounds if "A person may have" in each.what)
     assert ground.decision == decision
 
@@ -409,10 +424,10 @@ def test_what_a_ledger_has_spent_before_counts(said, tmp_path, unit, budget, spe
     plan = RunRecord.read(said / "record.json").clients[0].plan
     order = 8.0
     limit = budget**2 if unit == "mu" else Budget(epsilon=budget, order=order).limit
-    charged = 0.2500005
+    charged = 0.25
     total = spent + charged
     receipt = {
-        "source": "a", "charged": {"unit": unit, "amount": charged}, "plan": plan,
+        "source": "a", "charged": {"unit": unit, "order": order, "amount": charged}, "plan": plan,
         "slots": {"rounds": 4, "attempts": 0}, "signature": "of somebody",
     }  # fmt: skip
     ledger = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from ..accounting import Budget
@@ -18,6 +19,9 @@ from .sources import Extra, Sources
 
 SIGNATURE = "carries a signature, not checked here"
 NO_LEDGER = "no receipt of this client's ledger was given"
+
+
+ROOM = 1e-6  # relative: a cost that is computed anew may differ so much from a ledger's
 
 
 @dataclass(frozen=True)
@@ -173,13 +177,27 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
 
 
 def _disagreement(client: ClientRecord, said: Mapping[str, Any]) -> str:
-    """What a receipt and the record say differently of one client."""
-    if client.plan is None or plan_from_json(said["plan"]) != plan_from_json(client.plan):
+    """What a receipt and the record say differently of one client.
+
+    A receipt that charges more than this run costs would take that away from what other runs have spent.
+    """
+    plan = plan_from_json(said["plan"])
+    if client.plan is None or plan != plan_from_json(client.plan):
         return "the receipt is about another plan than the record"
-    asked = said["slots"]["rounds"] + said["slots"]["attempts"]
-    if asked < client.slots_taken:
-        return f"the ledger has charged {asked} slots, and the record says that {client.slots_taken} were taken"
+    rounds, attempts = said["slots"]["rounds"], said["slots"]["attempts"]
+    if rounds + attempts < client.slots_taken:
+        return f"the ledger has charged {rounds + attempts} slots, and the record says that {client.slots_taken} were taken"
+    if rounds > plan.rounds or attempts > plan.attempts:
+        return f"the receipt charges {rounds + attempts} slots, which are more than the plan has"
+    amount, most = said["charged"]["amount"], _in_unit(said["charged"]).cost(plan).of(rounds, attempts)
+    if amount is not None and not amount <= (0 if isinf(most) else most * (1 + ROOM)):
+        return f"the receipt charges {amount:g}, which is more than its slots cost"
     return ""
+
+
+def _in_unit(charged: Mapping[str, Any]) -> Budget:
+    """A budget in the unit of a receipt. What a run costs depends on nothing else of it."""
+    return Budget(mu=1.0) if charged["unit"] == "mu" else Budget(epsilon=1.0, order=charged["order"])
 
 
 def _older(ledger: Mapping[str, Any] | None, receipt: Mapping[str, Any]) -> bool:

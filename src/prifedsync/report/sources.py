@@ -110,6 +110,11 @@ class Sources:
         return (self.folder / "checkpoint").exists()
 
     @property
+    def between_machines(self) -> bool:
+        """Whether the log has answers of owners, as that of a run between machines has."""
+        return any("answers" in line for line in self.lines)
+
+    @property
     def logged_scores(self) -> bool:
         """Whether the log has scores."""
         said = (line.get(model) for line in self.lines for model in ("personal", "released"))

@@ -8,6 +8,7 @@ from math import hypot, inf
 from typing import Literal
 
 from ..config import ReportConfig
+from ..fdp import gaussian
 from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
@@ -116,12 +117,15 @@ def _grounds(facts: Facts) -> Iterable[Ground]:
 def _unfinished(facts: Facts) -> Ground:
     sources = facts.sources
     planned = sources.config.get("rounds")
-    key = " Its folder holds the secret key of the draws." if sources.key_left and not sources.seeded else ""
+    with_owners = sources.between_machines  # and so are the keys of the draws
+    has_key = sources.key_left and not (sources.seeded or with_owners)
+    key = " Its folder holds the secret key of the draws." if has_key else ""
+    again = "prifedsync deploy serve" if with_owners else "prifedsync train --resume"
     return Ground(
         "do not release",
         f"The run is not finished: it has {sources.rounds_done} of {planned} rounds and no record, so no guarantee is "
         f"stated.{key}",
-        "Go on with `prifedsync train --resume`, and make the report again.",
+        f"Go on with `{again}`, and make the report again.",
     )
 
 
@@ -239,13 +243,19 @@ def _persons(facts: Facts, guarantee: Guarantee) -> Iterable[Ground]:
     if known and guarantee.groups_hold_for == EVERY:
         return
     numbers = f"ε ≤ {own.epsilon.text}" + (f", μ ≤ {own.mu.text}" if own.mu else "")
+    right = "" if own.mu else f" An attacker tells two equally likely cases apart up to {own.correct.text} of the time."
     whose = "" if guarantee.groups_hold_for == EVERY else f" (of {guarantee.groups_hold_for})"
-    what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only."
-    too_much = mu is not None and mu > words.review_mu
+    what = f"A person may have {many(own.records, 'record')}, and is protected with {numbers}{whose} only.{right}"
+    too_much = mu > words.review_mu if mu is not None else _above(own.correct.upper, _right_at(words.review_mu))
     nothing = mu is None and (epsilon is None or epsilon == inf)
     refused = too_much or nothing or _above(epsilon, words.review_epsilon)
     decision: Decision = "do not release" if refused else "review"
     yield Ground(decision, what, "Train again with the person as the unit: set data.person.")
+
+
+def _right_at(mu: float) -> float:
+    """How often an attacker who has to tell two equally likely cases apart is right at this μ."""
+    return 0.5 + gaussian(mu).advantage().upper / 2
 
 
 def _above(epsilon: float | None, threshold: float | None) -> bool:
