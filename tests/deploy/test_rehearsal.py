@@ -152,3 +152,28 @@ def test_a_project_without_its_clients_is_none(project):
     project.clients.rename(project.folder / "given")
     with pytest.raises(BadValue, match="is not a project"), rehearsed(project.folder):
         pass
+
+
+@pytest.mark.parametrize("place", ["clients/south/owner/policy.toml", "server/preprocessing.json"])
+def test_a_file_that_is_missing_is_named_where_it_should_lie(project, place):
+    path = project.folder / place
+    path.unlink()
+    with pytest.raises(BadValue) as refused, rehearsed(project.folder):
+        pass
+    assert str(path) in str(refused.value)
+
+
+def test_an_empty_folder_may_take_the_run_and_another_may_not(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsals, "Clients", interrupt)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(KeyboardInterrupt):  # it went on to its clients
+        rehearse(project.folder, tmp_path / "empty")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").touch()
+    with pytest.raises(BadValue, match="is not empty"):
+        rehearse(project.folder, tmp_path / "full")
+    assert (tmp_path / "full/notes.txt").exists()
+
+
+def interrupt(copy):
+    raise KeyboardInterrupt

@@ -90,7 +90,7 @@ class Preprocessing:
             return Preprocessing.from_json(json.loads(path.read_bytes()))
         except BadValue as bad:
             raise BadValue("preprocessing", path, f"cannot be read: {bad}", remedy) from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadValue("preprocessing", path, f"cannot be read: {error!r}", remedy) from None
 
 

@@ -54,14 +54,15 @@ def rehearsed(
     source = ProjectPlaces(project)
     if not source.server.settings.is_file() or not source.clients.is_dir():
         raise BadValue("project", project, "is not a project", "`prifedsync deploy init DIR` makes one")
+    rules = Preprocessing.read(source.server.preprocessing)
     for client in clients_of(source):  # a network side that refuses its folder would be a client that never comes
         check_files(site_settings(client.site), SitePlaces(client.site))
+        read_policy(client.policy)
     with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
         copy = ProjectPlaces(Path(folder))
         shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)
         port = free_port()
         _move_server(copy, port)
-        rules = Preprocessing.read(copy.server.preprocessing)
         for number, client in enumerate(clients_of(source)):
             place = copy.client(client.folder.name)
             shutil.copytree(client.folder, place.folder, ignore=LEFT_OUT)
@@ -172,8 +173,6 @@ def rehearse(
     project: Path, out: Path, watch: Watch = lambda event: None, reply: float = 1.0, real_records: bool = False
 ) -> RunRecord:
     """All rounds of a project on this machine. `out` becomes the run folder; every process that was started has ended."""
-    if out.exists():
-        raise BadValue("out", out, "exists", "name a new folder")
     check_flower()
     with (
         stopped_by_signals(),
@@ -190,11 +189,14 @@ def rehearse(
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
-    """Made before the rehearsal, which takes minutes, and removed where nothing comes of it."""
+    """Made before the rehearsal, which takes minutes, and removed where nothing comes of it. An empty one serves too."""
     try:
-        out.mkdir(parents=True)
+        out.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(out.iterdir())
     except OSError as error:
         raise BadValue("out", out, f"cannot be made: {error.strerror}", "name a folder where this user may write") from None
+    if not is_empty:
+        raise BadValue("out", out, "is not empty", "name a new folder")
     try:
         yield
     finally:
