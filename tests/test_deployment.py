@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import prifedsync
-from prifedsync.asking.questions import Enrol
 from prifedsync.config import load
 from prifedsync.engines.chosen import Chosen
 from prifedsync.local import SeededDraws
@@ -34,7 +33,7 @@ from prifedsync.run.recording import _at_most, _publishing, _warnings, guarantee
 from prifedsync.sync import Account, Answers
 from prifedsync.values import BadValue
 
-from .owner.federations import Run, config_of
+from .owner.federations import Run, Storing, config_of
 
 HOW = {"carrier": "Flower 1.41.0", "participation": "clients"}
 ONE_OF_EACH = {
@@ -143,21 +142,6 @@ class Away:
         if self.count in self.calls:
             raise OSError("no such socket")
         return self.connection.ask(question)
-
-
-class Storing:
-    """An owner that stores its answers, as a daemon does."""
-
-    def __init__(self, connection):
-        self.connection = connection
-        self.stored = {}
-
-    def ask(self, question):
-        if isinstance(question, Enrol):
-            return self.connection.ask(question)
-        if question.digest not in self.stored:
-            self.stored[question.digest] = self.connection.ask(question)
-        return self.stored[question.digest]
 
 
 def finished(tmp_path, run, engine, **how):

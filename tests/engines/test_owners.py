@@ -20,7 +20,7 @@ from prifedsync.run.recording import record_of, write_models
 from prifedsync.sync import Helpers
 from prifedsync.values import BadValue
 
-from ..owner.federations import Run, config_of
+from ..owner.federations import Run, Storing, config_of
 
 
 class Between:
@@ -37,21 +37,6 @@ class Between:
 class Broken:
     def ask(self, question):
         raise OSError("no such socket")
-
-
-class Storing:
-    """An owner that stores its answers, as a daemon does."""
-
-    def __init__(self, connection):
-        self.connection = connection
-        self.stored = {}
-
-    def ask(self, question):
-        if isinstance(question, Enrol):
-            return self.connection.ask(question)
-        if question.digest not in self.stored:
-            self.stored[question.digest] = self.connection.ask(question)
-        return self.stored[question.digest]
 
 
 class Gate:

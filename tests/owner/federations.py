@@ -178,3 +178,18 @@ class Direct:
 
 def tape_of(seed=5):
     return RecordedDraws(SeededDraws(seed))
+
+
+class Storing:
+    """A connection to an owner that stores its answers, as a daemon does."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.stored = {}
+
+    def ask(self, question):
+        if isinstance(question, Enrol):
+            return self.connection.ask(question)
+        if question.digest not in self.stored:
+            self.stored[question.digest] = self.connection.ask(question)
+        return self.stored[question.digest]

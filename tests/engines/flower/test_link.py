@@ -413,6 +413,16 @@ def test_a_node_with_an_odd_key_is_nobody_and_hides_nobody(link):
     assert link.online() == {"a": 7}
 
 
+def test_a_line_that_is_no_key_is_reported_once(link, caplog):
+    roster = {"a": public_line()}
+    link._roster = lambda: roster
+    link._enlisted = {"a": pem(roster["a"])}
+    roster["a"] = roster["a"][:20]
+    for _ in range(3):
+        assert link._keys_now() == link._enlisted
+    assert caplog.text.count("the key of client a cannot be read, or is none") == 1
+
+
 def test_two_who_enlist_at_once_do_not_undo_each_other():
     """The roster changes between them: whoever has the old one must not unregister the new key, which is then lost."""
     old = {"a": public_line()}

@@ -94,6 +94,7 @@ class Link:
         self.keys = keys
         self._most = most
         self._enlisted: Mapping[str, bytes] = {}  # the keys as they were registered, by client
+        self._reported: dict[str, bytes] = {}  # lines of the roster that are no keys, and were reported
         self._task: Task | None = None
         self._grid: Grid | None = None
         self._lock = threading.Lock()
@@ -174,6 +175,9 @@ class Link:
             except ValueError:
                 if name in self._enlisted:
                     found[name] = self._enlisted[name]
+                if self._reported.get(name) != line:
+                    self._reported[name] = line
+                    log.warning("the key of client %s cannot be read, or is none: the last one that could be stays", name)
         return found
 
     def _submit(self) -> None:
