@@ -121,6 +121,11 @@ def test_each_client_has_a_row(page, report):
         assert row.name in page.text
 
 
+def test_the_table_of_clients_is_of_scores_where_there_are_some(page, plain):
+    assert "Clients, with their accuracy on their own test records" in page.text
+    assert "on their own test records" not in Read(page_of(report_of(plain))).text
+
+
 @pytest.mark.parametrize("count", [1000, 10000])
 def test_it_stays_small_however_many_clients_there_are(count, report):
     base = report.clients.rows

@@ -89,7 +89,6 @@ def _about_taken(rows: Iterable[ClientRow]) -> Inside:
 
 def _heads(found: ClientTable, nominal: bool) -> list[Head]:
     """What a client gave and what is left comes first, so that it is in sight where the table is wider than the page."""
-    models = list(dict.fromkeys(model for row in found.rows for model in row.scores))
     return [
         Head("Client", lambda row: Cell(row.name, row.name, numeric=False)),
         Head(f"{'nominal ' if nominal else ''}{found.unit}s", lambda row: _count(row.records)),
@@ -99,7 +98,7 @@ def _heads(found: ClientTable, nominal: bool) -> list[Head]:
         Head(TAKEN, lambda row: _stated(row.taken_epsilon)),
         Head("spent before", lambda row: _stated(row.spent.before if row.spent else None, row)),
         Head("left", lambda row: _left(row.spent)),
-        *(Head(f"{found.metric}, {SHORT.get(model, model)}", _score_of(model)) for model in models),
+        *(Head(f"{found.metric}, {SHORT.get(model, model)}", _score_of(model)) for model in _scored(found)),
         Head("gains by joining", _gains),
         Head("uploads", lambda row: _count(row.uploads)),
         Head("noisy queries", lambda row: _count(row.noisy_queries)),
@@ -107,6 +106,12 @@ def _heads(found: ClientTable, nominal: bool) -> list[Head]:
         Head("test records", lambda row: _count(row.test_records)),
         *_answer_heads(found),
     ]
+
+
+def _scored(found: ClientTable) -> list[str]:
+    """The models that some client has a score of."""
+    scores = (each for row in found.rows for each in row.scores.items())
+    return list(dict.fromkeys(model for model, value in scores if value is not None))
 
 
 def _answer_heads(found: ClientTable) -> Iterable[Head]:
@@ -149,7 +154,7 @@ def _cell(each: Cell) -> Html:
 
 def _table(heads: Sequence[Head], rows: Sequence[Html], found: ClientTable) -> Html:
     top = tag("tr", [_head(head) for head in heads])
-    caption = f"Clients, with their {found.metric} on their own test records" if found.metric else "Clients"
+    caption = f"Clients, with their {found.metric} on their own test records" if _scored(found) else "Clients"
     inside = tag(
         "table",
         heading(caption),
