@@ -187,10 +187,12 @@ def returned(task: Any, door: Any) -> None:
     from flwr.proto.node_pb2 import Node
 
     from prifedsync.engines.flower import letters
-    from prifedsync.engines.flower.site import _received, _send
+    from prifedsync.engines.flower.calls import whole_message
+    from prifedsync.engines.flower.site import SECONDS_TO_FETCH, _announced, _send
 
     node = Node(node_id=task.begin().context.node_id)
-    question = _received(task, node)
+    _, tree = _announced(task)
+    question = whole_message(task, node, tree, SECONDS_TO_FETCH, door.most)
     parts = dict(question.content[letters.RECORD])
     parts[letters.BODY] = letters._array(stamped(parts[letters.BODY].data))
     _send(task, node, Message(RecordDict({letters.RECORD: ArrayRecord(parts)}), reply_to=question))
