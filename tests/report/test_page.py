@@ -629,11 +629,10 @@ def test_a_run_that_is_not_finished_has_no_word_of_its_warnings(report):
     assert "came from training" not in found
 
 
-def test_uploads_of_unknown_size_have_no_total(report):
-    for size, wanted in ((960, "numbers, 960 bytes in all."), (None, "numbers.")):
-        leaving = dataclasses.replace(report.leaving, values=8, bytes=size)
-        found = Read(page_of(dataclasses.replace(report, leaving=leaving))).text
-        assert f"left the clients, each of 8 {wanted}" in found
+def test_what_left_is_counted_on_the_page(report):
+    leaving = dataclasses.replace(report.leaving, values=8, uploads=30)
+    found = Read(page_of(dataclasses.replace(report, leaving=leaving))).text
+    assert "30 uploads left the clients, each of 8 numbers." in found
 
 
 def test_persons_are_no_members_and_no_records(report):

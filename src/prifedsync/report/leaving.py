@@ -11,7 +11,6 @@ from .sources import GLOBAL, Sources
 from .wording import many
 
 Cover = Literal["the guarantee", "the guarantee of the algorithm only", "nothing", "public"]
-FLOAT = 4  # bytes of a number of a model
 ON_ONE_MACHINE = "a rehearsal on one machine: whoever ran it could read all records"
 EACH = "one for each round or attempt that a client took part in"
 
@@ -38,7 +37,6 @@ class Leaving:
     stays: tuple[str, ...]
     values: int
     uploads: int
-    bytes: int | None  # of all uploads as 32-bit numbers; None where sums are sent as integers
     where: str
 
 
@@ -50,7 +48,6 @@ def leaving_of(sources: Sources, record: RunRecord) -> Leaving:
         stays=tuple(_stays(sources, record)),
         values=record.parameters,
         uploads=uploads,
-        bytes=None if record.masked else uploads * record.parameters * FLOAT,
         where=_where(record),
     )
 

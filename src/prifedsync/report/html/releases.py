@@ -36,8 +36,7 @@ def leaving(report: Report) -> Section | None:
         "Protection",
         Column("Note", wide=True),
     ]
-    size = f", {found.bytes:,} bytes in all" if found.bytes is not None else ""
-    uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}{size}."
+    uploads = f"{many(found.uploads, 'upload')} left the clients, each of {many(found.values, 'number')}."
     covers = {each.covered_by for each in found.releases}
     return section(
         "leaving", "What left each client",
