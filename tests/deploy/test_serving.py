@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 
 import pytest
 
+from prifedsync import cli
 from prifedsync.asking.frames import PREFIX, answer_frame, read_prefix, read_question
 from prifedsync.asking.questions import Answer
+from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy import serving
 from prifedsync.deploy.places import ProjectPlaces
 from prifedsync.deploy.serving import serve
@@ -130,6 +133,25 @@ def test_a_run_is_served_once(deployed):
     assert not any(UPPER_BOUNDS in warning for warning in record.warnings)
     assert deployed.serve().as_json() == record.as_json()
     assert len(deployed.links) == 1
+
+
+@pytest.mark.parametrize("command", ["serve", "local"])
+def test_both_commands_leave_a_report(deployed, tmp_path, monkeypatch, command):
+    record = deployed.serve()
+    given = {"serve": (deployed.places.folder,), "local": (deployed.places.folder.parent, "--out", tmp_path / "out")}
+    folder = {"serve": deployed.places.run, "local": tmp_path / "out"}[command]
+
+    def rehearse(project, out, *rest):
+        shutil.copytree(deployed.places.run, out)
+        return record
+
+    monkeypatch.setattr(rehearsals, "rehearse", rehearse)
+    monkeypatch.setattr(sys, "argv", ["prifedsync", "deploy", command, *map(str, given[command]), "--quiet"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert json.loads((folder / "report.json").read_text())["run"]["finished"]
+    assert (folder / "MODEL_CARD.md").is_file()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
