@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,21 +137,18 @@ def test_a_run_is_served_once(deployed):
 
 
 @pytest.mark.parametrize("command", ["serve", "local"])
-def test_both_commands_leave_a_report(deployed, tmp_path, monkeypatch, command):
-    record = deployed.serve()
-    given = {"serve": (deployed.places.folder,), "local": (deployed.places.folder.parent, "--out", tmp_path / "out")}
-    folder = {"serve": deployed.places.run, "local": tmp_path / "out"}[command]
-
-    def rehearse(project, out, *rest):
-        shutil.copytree(deployed.places.run, out)
-        return record
-
-    monkeypatch.setattr(rehearsals, "rehearse", rehearse)
-    monkeypatch.setattr(sys, "argv", ["prifedsync", "deploy", command, *map(str, given[command]), "--quiet"])
+def test_both_commands_leave_a_report_and_one_is_a_rehearsal(deployed, tmp_path, monkeypatch, command):
+    project = ProjectPlaces(deployed.places.folder.parent)
+    monkeypatch.setattr(rehearsals, "rehearsed", lambda *given: nullcontext(project))
+    monkeypatch.setattr(rehearsals, "Clients", lambda copy: nullcontext(SimpleNamespace(wait_for_owners=lambda: None)))
+    given = {"serve": [project.server.folder], "local": [project.folder, "--out", tmp_path / "out"]}[command]
+    folder = {"serve": project.server.run, "local": tmp_path / "out"}[command]
+    monkeypatch.setattr(sys, "argv", ["prifedsync", "deploy", command, *map(str, given), "--quiet"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
-    assert json.loads((folder / "report.json").read_text())["run"]["finished"]
+    assert json.loads((folder / "record.json").read_text())["deployment"]["rehearsal"] == (command == "local")
+    assert json.loads((folder / "report.json").read_text())["run"]["rehearsal"] == (command == "local")
     assert (folder / "MODEL_CARD.md").is_file()
 
 
