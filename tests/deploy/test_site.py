@@ -104,7 +104,10 @@ def test_a_supernode_has_a_certificate_that_the_carrier_knows(tmp_path, joined, 
     assert option(command, "--ssl-certfile") == str(places.task_certificate)
     assert option(command, "--ssl-keyfile") == str(places.task_key)
     assert option(command, "--ssl-ca-certfile") == str(places.task_authority)
+    assert option(command, "--isolation") == "process"  # else it starts executors, which unpack what comes
+    assert option(command, "--superexec-auth-secret-file") == str(places.secret)
     assert ("--insecure" in command) == insecure
+    assert ("--auth-supernode-private-key" in command) == (not insecure)
     assert address.place == f"{option(command, '--host')}:{option(command, '--port')}"
     assert address.certificate == places.task_authority.read_bytes()
     certificate = load_pem_x509_certificate(places.task_certificate.read_bytes())
