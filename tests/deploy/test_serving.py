@@ -164,6 +164,27 @@ def test_a_server_that_is_ended_by_a_signal_goes_on(deployed, number):
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
 
 
+class Killed(BaseException):
+    """The server ends here, without a word."""
+
+
+def test_a_server_that_is_killed_repeats_one_round_at_most(deployed):
+    """Every round is saved, whatever the config says. The kill comes after the second one, and before it is saved."""
+
+    def kill(event):
+        if isinstance(event, RoundDone) and event.round == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        deployed.serve(kill)
+    done = []
+    record = deployed.serve(lambda event: done.append(event.round) if isinstance(event, RoundDone) else None)
+    assert done == [2, 3]
+    assert [owner.asked for owner in deployed.owners.values()] == [[(0, 0), (1, 0), (1, 0), (2, 0)]] * 2
+    assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
+    assert spent(record) == dict.fromkeys(CLIENTS, 3)
+
+
 def test_a_closed_terminal_ends_nothing_under_nohup(deployed):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
