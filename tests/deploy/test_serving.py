@@ -175,6 +175,9 @@ def test_a_server_that_is_killed_repeats_one_round_at_most(deployed):
         if isinstance(event, RoundDone) and event.round == 2:
             raise Killed
 
+    config = deployed.places.config.read_text()
+    assert "checkpoint_seconds = 0.0" in config
+    deployed.places.config.write_text(config.replace("checkpoint_seconds = 0.0", "checkpoint_seconds = 60.0"))
     with pytest.raises(Killed):
         deployed.serve(kill)
     done = []
