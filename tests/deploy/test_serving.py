@@ -71,8 +71,10 @@ class Deployment:
         self.places = ProjectPlaces(project).server
         self.owners = owners
         self.links = []
+        self.most = 0  # bytes that an answer may have
 
     def link(self, *given, **more):
+        self.most = given[2]
         link = FakeLink(*self.owners)
         for name, owner in self.owners.items():
             link.site(name, owner)
@@ -134,6 +136,7 @@ def test_a_run_is_served_once(deployed):
     assert not any(UPPER_BOUNDS in warning for warning in record.warnings)
     assert deployed.serve().as_json() == record.as_json()
     assert len(deployed.links) == 1
+    assert 0 < deployed.most < 2**24  # a header, and a few weights
 
 
 @pytest.mark.parametrize("command", ["serve", "local"])
