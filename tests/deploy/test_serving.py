@@ -4,13 +4,17 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from prifedsync import cli
 from prifedsync.asking.frames import PREFIX, answer_frame, read_prefix, read_question
 from prifedsync.asking.questions import Answer
+from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy import serving
 from prifedsync.deploy.places import ProjectPlaces
 from prifedsync.deploy.serving import serve
@@ -67,8 +71,10 @@ class Deployment:
         self.places = ProjectPlaces(project).server
         self.owners = owners
         self.links = []
+        self.most = 0  # bytes that an answer may have
 
     def link(self, *given, **more):
+        self.most = given[2]
         link = FakeLink(*self.owners)
         for name, owner in self.owners.items():
             link.site(name, owner)
@@ -130,6 +136,23 @@ def test_a_run_is_served_once(deployed):
     assert not any(UPPER_BOUNDS in warning for warning in record.warnings)
     assert deployed.serve().as_json() == record.as_json()
     assert len(deployed.links) == 1
+    assert 0 < deployed.most < 2**24  # a header, and a few weights
+
+
+@pytest.mark.parametrize("command", ["serve", "local"])
+def test_both_commands_leave_a_report_and_one_is_a_rehearsal(deployed, tmp_path, monkeypatch, command):
+    project = ProjectPlaces(deployed.places.folder.parent)
+    monkeypatch.setattr(rehearsals, "rehearsed", lambda *given: nullcontext(project))
+    monkeypatch.setattr(rehearsals, "Clients", lambda copy: nullcontext(SimpleNamespace(wait_for_owners=lambda: None)))
+    given = {"serve": [project.server.folder], "local": [project.folder, "--out", tmp_path / "out"]}[command]
+    folder = {"serve": project.server.run, "local": tmp_path / "out"}[command]
+    monkeypatch.setattr(sys, "argv", ["prifedsync", "deploy", command, *map(str, given), "--quiet"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert json.loads((folder / "record.json").read_text())["deployment"]["rehearsal"] == (command == "local")
+    assert json.loads((folder / "report.json").read_text())["run"]["rehearsal"] == (command == "local")
+    assert (folder / "MODEL_CARD.md").is_file()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
@@ -142,6 +165,30 @@ def test_a_server_that_is_ended_by_a_signal_goes_on(deployed, number):
     assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
     assert record.deployment["resumed"] == 1
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
+
+
+class Killed(BaseException):
+    """The server ends here, without a word."""
+
+
+def test_a_server_that_is_killed_repeats_one_round_at_most(deployed):
+    """Every round is saved, whatever the config says. The kill comes after the second one, and before it is saved."""
+
+    def kill(event):
+        if isinstance(event, RoundDone) and event.round == 2:
+            raise Killed
+
+    config = deployed.places.config.read_text()
+    assert "checkpoint_seconds = 0.0" in config
+    deployed.places.config.write_text(config.replace("checkpoint_seconds = 0.0", "checkpoint_seconds = 60.0"))
+    with pytest.raises(Killed):
+        deployed.serve(kill)
+    done = []
+    record = deployed.serve(lambda event: done.append(event.round) if isinstance(event, RoundDone) else None)
+    assert done == [2, 3]
+    assert [owner.asked for owner in deployed.owners.values()] == [[(0, 0), (1, 0), (1, 0), (2, 0)]] * 2
+    assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
+    assert spent(record) == dict.fromkeys(CLIENTS, 3)
 
 
 def test_a_closed_terminal_ends_nothing_under_nohup(deployed):

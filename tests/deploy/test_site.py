@@ -14,7 +14,7 @@ from prifedsync.config import to_toml
 from prifedsync.deploy import site as sites
 from prifedsync.deploy.authority import vouched
 from prifedsync.deploy.places import SitePlaces
-from prifedsync.deploy.settings import SiteSettings
+from prifedsync.deploy.settings import ListenConfig, ServerSettings, SiteSettings
 from prifedsync.deploy.site import HERE, join
 from prifedsync.engines.flower import site as carrying
 from prifedsync.engines.flower.calls import Address
@@ -104,7 +104,10 @@ def test_a_supernode_has_a_certificate_that_the_carrier_knows(tmp_path, joined, 
     assert option(command, "--ssl-certfile") == str(places.task_certificate)
     assert option(command, "--ssl-keyfile") == str(places.task_key)
     assert option(command, "--ssl-ca-certfile") == str(places.task_authority)
+    assert option(command, "--isolation") == "process"  # else it starts executors, which unpack what comes
+    assert option(command, "--superexec-auth-secret-file") == str(places.secret)
     assert ("--insecure" in command) == insecure
+    assert ("--auth-supernode-private-key" in command) == (not insecure)
     assert address.place == f"{option(command, '--host')}:{option(command, '--port')}"
     assert address.certificate == places.task_authority.read_bytes()
     certificate = load_pem_x509_certificate(places.task_certificate.read_bytes())
@@ -208,3 +211,9 @@ def test_what_is_no_place_of_a_server_is_refused(server):
 def test_insecure_is_for_loopback_alone(server):
     with pytest.raises(BadValue, match="insecure = true cannot be combined with server"):
         SiteSettings(client="a", server=server, insecure=True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "localhost.example.org"])
+def test_an_insecure_server_listens_on_loopback_alone(host):
+    with pytest.raises(BadValue, match=r"insecure = true cannot be combined with listen\.host"):
+        ServerSettings(insecure=True, listen=ListenConfig(host=host))

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -27,6 +28,8 @@ class FakeProcess:
         FakeProcess.started += 1
         if FakeProcess.started in FakeProcess.fails:
             raise OSError("no space left on device")
+        self.command = command
+        self.environment = environment
         self.runs = True
         self.status = None
         FakeProcess.last = self
@@ -45,6 +48,33 @@ def link(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "wait_until_listening", lambda process, place, seconds: None)
     monkeypatch.setattr(links, "check_free", lambda host, port: None)
     return SuperLink(ServerSettings(), ServerPlaces(tmp_path))
+
+
+def follows(command, option, value):
+    return (option, str(value)) in pairwise(command)
+
+
+def test_it_executes_nothing_and_takes_registered_keys_alone(link, tmp_path):
+    places = ServerPlaces(tmp_path)
+    with link:
+        started = FakeProcess.last
+    assert follows(started.command, "--isolation", "process")  # else it starts executors, which unpack what comes
+    assert follows(started.command, "--superexec-auth-secret-file", places.secret)
+    assert follows(started.command, "--ssl-certfile", places.certificate)
+    assert "--enable-supernode-auth" in started.command
+    assert "--insecure" not in started.command
+    assert started.environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert started.environment["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+
+
+def test_an_insecure_one_executes_nothing_either(tmp_path, monkeypatch):
+    monkeypatch.setattr(links, "program", lambda name: name)
+    places = ServerPlaces(tmp_path)
+    command = SuperLink(ServerSettings(insecure=True), places)._command()
+    assert follows(command, "--isolation", "process")
+    assert follows(command, "--superexec-auth-secret-file", places.secret)
+    assert follows(command, "--host", "127.0.0.1")
+    assert "--insecure" in command
 
 
 def test_it_is_started_again_after_more_ends_than_a_start_is_tried(link):

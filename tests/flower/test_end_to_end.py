@@ -53,7 +53,6 @@ from .live import (
 ROUNDS = 4
 NAMES = ("hospital-a", "hospital-b", "hospital-c")
 ROTATED = "hospital-b"
-BOARD = 2.5  # seconds after which the server has written its status
 
 
 @dataclass(repr=False)
@@ -114,8 +113,7 @@ def _first(seen):
     """Look at the processes, and let the operator begin while the run goes on."""
     seen.pids = {*processes_of(seen.copy.folder, set(seen.clients.started)), *seen.clients.started}
     seen.listening = listeners_of(seen.pids)
-    time.sleep(BOARD)
-    seen.statuses[1] = status_of(seen.copy)
+    seen.statuses[1] = _new_status(seen.copy)
     seen.page = command("deploy", "status", seen.copy.folder)
     _register_odd_keys(seen)
     seen.operator.execute(seen.copy.server.secret)
@@ -155,8 +153,18 @@ def _third(seen):
     finally:
         thief.end()
     seen.registered = _nodes(seen.copy)
-    time.sleep(BOARD)
-    seen.statuses[3] = status_of(seen.copy)
+    seen.statuses[3] = _new_status(seen.copy)
+
+
+def _new_status(copy):
+    """What `deploy status` says of the run as it is now: the server writes it every two seconds."""
+    now = time.time()
+
+    def written():
+        status = status_of(copy)
+        return status if status["changed"] > now else None
+
+    return until(written, "the status is written anew")
 
 
 def _nodes(copy):

@@ -8,7 +8,7 @@ It has three rounds:
 
 import pytest
 
-from prifedsync.deploy.serving import serve
+from prifedsync.deploy import serving
 from prifedsync.events import Note, RoundDone
 
 from ..owner.sites import Forks
@@ -18,7 +18,7 @@ LATE = "hospital-c"
 LEAVES = "hospital-b"
 STAYS = "hospital-a"
 ROUNDS = 3
-WAITING = {"begin": 20.0, "question": 10.0, "round": 90.0, "offline": 3.0}
+WAITING = {"begin": 0.0, "question": 10.0, "round": 90.0, "offline": 3.0}
 
 
 class Late(TapedClients):
@@ -37,9 +37,16 @@ def run(tmp_path_factory):
     notes = []
     folder = tmp_path_factory.mktemp("faults")
     with deployed(folder, f"rounds={ROUNDS}", waiting=WAITING) as copy, logs_shown(copy):
-        with Forks() as forks, Late(copy, forks) as clients:
-            record = serve(copy.server.folder, lambda event: _watch(event, copy, clients, notes))
+        with Forks() as forks, Late(copy, forks) as clients, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(serving, "_wait_for_clients", _wait_for_the_others)
+            record = serving.serve(copy.server.folder, lambda event: _watch(event, copy, clients, notes))
         yield copy, record, notes
+
+
+def _wait_for_the_others(exchange, *given, wait=serving._wait_for_clients):
+    """As long as they need on this machine; then the time that the server waits is over."""
+    until(lambda: {STAYS, LEAVES} <= exchange.online, "two clients come")
+    wait(exchange, *given)
 
 
 def _watch(event, copy, clients, notes):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import prifedsync
-from prifedsync.report.card import card_of
+from prifedsync.report.card import card_of, text
 from prifedsync.report.comparing import comparison_of
 from prifedsync.report.contents import report_of
 from prifedsync.report.registry import as_yaml, entry_of, sector_note, tier_of
@@ -27,8 +27,15 @@ def test_a_card_has_what_readers_of_a_model_need(sampled):
     report = report_of(sampled, words=["report.purpose=warns of sepsis"])
     card = card_of(report)
     guarantee = report.guarantee
-    parts = ["# softmax on python:clients", "**review.**", "- Purpose: warns of sepsis", "- Owner: not said"]
+    parts = [
+        "# softmax on python:clients",
+        "- Source: python:clients",
+        "**review.**",
+        "- Purpose: warns of sepsis",
+        "- Owner: not said",
+    ]
     parts += ["| released model | accuracy |", f"μ ≤ {guarantee.mu.text}", f"ε ≤ {guarantee.epsilon.text}"]
+    parts += [text(rate.sentence) for rate in report.attacks[0].rates]
     parts += ["computed without noise", "models/global.safetensors", report.signatures.files[0].sha256]
     for part in parts:
         assert part in card

@@ -1,4 +1,4 @@
-"""The report of a run that has just ended: every command that trains leaves one in the run folder."""
+"""The report of a run that has just ended: `train`, `deploy serve` and `deploy local` leave one in the run folder."""
 
 from __future__ import annotations
 

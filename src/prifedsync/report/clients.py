@@ -18,9 +18,6 @@ from .leaving import uploads_of
 from .sources import Extra, Sources
 
 SIGNATURE = "carries a signature, not checked here"
-NO_LEDGER = "no receipt of this client's ledger was given"
-
-
 ROOM = 1e-6  # relative: a cost that is computed anew may differ so much from a ledger's
 
 

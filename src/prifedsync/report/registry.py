@@ -136,7 +136,7 @@ def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
             "privacy_unit": f"a {guarantee.unit} of a client",
             "privacy_unit_details": _joined(items[6], items[5]),
             "privacy_parameters": _parameters(guarantee),
-            "privacy_parameters_details": _details(report, guarantee),
+            "privacy_parameters_details": _details(guarantee),
         },
         "deployment_model": {
             "model_name": "Federated",
@@ -167,7 +167,7 @@ def _parameters(guarantee: Guarantee) -> dict[str, Any]:
     return {"delta": guarantee.delta} if epsilon is None else {"epsilon": float(loss_up(epsilon)), "delta": guarantee.delta}
 
 
-def _details(report: Report, guarantee: Guarantee) -> str:
+def _details(guarantee: Guarantee) -> str:
     return (
         "f-differential privacy: a certified trade-off function, of which these are conversions. "
         f"μ ≤ {guarantee.known['mu'].text} for false positive rates from {small(guarantee.alpha_min)} to "

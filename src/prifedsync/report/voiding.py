@@ -36,7 +36,7 @@ def conditions_of(sources: Sources, record: RunRecord, guarantee: Guarantee | No
         return ()
     return (
         *_randomness(sources),
-        *_records(sources, record, guarantee),
+        *_records(sources, guarantee),
         *_participation(record),
         *_sums(record, guarantee),
         *_elsewhere(sources, record),
@@ -56,7 +56,7 @@ def _randomness(sources: Sources) -> Iterable[Condition]:
         yield Condition(KEY, "The folder holds no checkpoint.", "holds")
 
 
-def _records(sources: Sources, record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
+def _records(sources: Sources, guarantee: Guarantee) -> Iterable[Condition]:
     unit = guarantee.unit
     if guarantee.neighbours == "replace":
         here = f"It is printed for each client. Under replacement the guarantee does not hide how many {unit}s there are."

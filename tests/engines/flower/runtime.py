@@ -33,6 +33,7 @@ class FakeRuntime:
         self.pushed = []  # all bytes that left
         self.outputs = []  # sub-status and details of tasks that ended
         self.replies = []
+        self.handed = []  # lengths of the pieces that were asked for
         for message in waiting:
             self.add(message)
 
@@ -61,6 +62,7 @@ class FakeRuntime:
 
     def PullObject(self, request):
         content = self.objects.get(request.object_id)
+        self.handed.append(len(content or b""))
         return PullObjectResponse(
             object_found=content is not None, object_available=bool(content), object_content=content or b""
         )

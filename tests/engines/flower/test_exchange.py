@@ -438,7 +438,7 @@ def test_a_client_that_comes_late_is_waited_for(link):
 
 def test_a_client_that_is_gone_for_good_is_waited_for_at_length_once(link, monkeypatch):
     monkeypatch.setattr(exchanges, "SHORT", 0.05)
-    patience = Patience(whole=60.0, first=30.0, offline=0.5)
+    patience = Patience(whole=60.0, first=30.0, offline=1.5)
     node = link.nodes.pop("a")
     with asking(link) as exchange:
 
@@ -448,14 +448,14 @@ def test_a_client_that_is_gone_for_good_is_waited_for_at_length_once(link, monke
                 exchange.ask("a", frame_of(), patience)
             return time.monotonic() - begun
 
-        assert seconds() >= 0.5
-        assert 0.05 <= seconds() < 0.45
-        assert 0.05 <= seconds() < 0.45
+        assert seconds() >= 1.5
+        assert 0.05 <= seconds() < 1.4
+        assert 0.05 <= seconds() < 1.4
         link.nodes["a"] = node
         assert exchange.ask("a", frame_of(b"back"), patience) == frame_of(b"back")
         del link.nodes["a"]
         until(lambda: "a" not in exchange.online)
-        assert seconds() >= 0.5
+        assert seconds() >= 1.5
 
 
 def test_the_whole_wait_ends_it_also_for_whoever_is_not_there(link):
@@ -486,8 +486,8 @@ def test_stop_ends_all_waits_at_once(link):
         exchange.stop()
         for each in waits:
             with pytest.raises(NoAnswer, match="the run is over"):
-                each.result(timeout=1.0)
-        assert time.monotonic() - begun < 1.0
+                each.result(timeout=10.0)
+        assert time.monotonic() - begun < 10.0  # each of them would have waited for half a minute
 
 
 def test_stop_ends_the_wait_for_a_superlink_that_is_gone(link):

@@ -30,7 +30,7 @@ from .owners import (
 )
 
 ALL = "Sent Sent Sent"
-BRIEF = Patience(whole=1.0, first=0.2, offline=0.3)  # with whoever is given up
+BRIEF = Patience(whole=3.0, first=0.2, offline=0.3)  # with whoever is given up
 AGAIN = Patience(whole=60.0, first=0.1, offline=30.0)  # with whoever is asked again soon
 
 

@@ -535,20 +535,6 @@ def answer_of(size, name="question", node=A):
     return Message(letters.content_of(frame_of(b"an answer", os.urandom(size))), reply_to=question(node, name))
 
 
-def pulled(runtime):
-    """How many bytes are handed over, from now on."""
-    real = runtime.PullObject
-    sizes = []
-
-    def pull(request):
-        found = real(request)
-        sizes.append(len(found.object_content))
-        return found
-
-    runtime.PullObject = pull
-    return sizes
-
-
 def test_an_answer_of_the_largest_size_comes(link, runtime):
     size = MOST - len(frame_of(b"an answer"))
     runtime.add(answer_of(size))
@@ -559,11 +545,10 @@ def test_an_answer_of_the_largest_size_comes(link, runtime):
 def test_a_larger_answer_is_none_before_it_fills_the_memory(link, runtime):
     runtime.add(answer_of(100 * MOST))
     runtime.add(reply(question(B, "another"), b"good"))
-    sizes = pulled(runtime)
     found = {each.metadata.reply_to_message_id: each for each in arrived(link, count=2)}
     assert found["question"].error.reason == UNREADABLE
     assert letters.frame_of(found["another"]) == frame_of(b"good", b"body")
-    assert sum(sizes) < 2 * MOST + 4 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+    assert sum(runtime.handed) < 2 * MOST + 4 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
 
 def test_an_answer_of_many_small_pieces_is_not_even_fetched(link, runtime):
@@ -571,10 +556,9 @@ def test_an_answer_of_many_small_pieces_is_not_even_fetched(link, runtime):
     tree = runtime.waiting[0][1]
     for number in range(MOST // pieces.LEAST_PIECE + pieces.FEW):
         tree.children.add().object_id = hashlib.sha256(str(number).encode()).hexdigest()
-    sizes = pulled(runtime)
     (found,) = arrived(link)
     assert found.error.reason == UNREADABLE
-    assert sizes == []
+    assert runtime.handed == []
 
 
 def test_an_answer_that_repeats_a_piece_is_not_put_together(link, runtime, together):

@@ -90,8 +90,7 @@ def _smallest(found: Utility, report: Report) -> Inside:
     least = found.smallest
     if least is None:
         return None
-    known = {model: value for model, value in least.scores.items() if value is not None}
-    said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in known.items())
+    said = ", ".join(f"{NAMES.get(model, model)} {number(value)}" for model, value in least.scores.items())
     scores = f" Its {found.metric}: {said}." if said else ""
     hidden = report.clients is not None and any(row.records is None for row in report.clients.rows)
     others = "no client whose number is known has fewer" if hidden else "no client has fewer"
