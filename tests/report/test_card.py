@@ -245,7 +245,7 @@ def test_runs_stand_from_the_smallest_mu_to_the_largest(sampled, said, tmp_path)
     reports = [report_of(folder) for folder in (bare, sampled, said)]
     found = comparison_of(reports)
     assert [row.mu and row.mu.text for row in found.rows] == [
-        reports[2].guarantee.mu.text, reports[1].guarantee.mu.text, None
+        reports[2].guarantee.mu.text, reports[1].guarantee.known["mu"].text, None
     ]  # fmt: skip
     assert found.rows[1].mean == next(each.mean for each in reports[1].utility.scores if each.model == "released")
     assert found.markdown.count("\n") == 4
@@ -268,7 +268,8 @@ def test_cells_are_those_of_the_run(sampled, plain, tmp_path):
     for name, report in reports.items():
         used = [each for each in report.utility.scores if each.model == report.utility.in_use]
         cells = by_folder[name]
-        assert cells[1:5] == [report.guarantee.mu.text, report.guarantee.epsilon.text, "1e-5", "accuracy"]
+        known = report.guarantee.known
+        assert cells[1:5] == [known["mu"].text, known["epsilon"].text, "1e-5", "accuracy"]
         assert cells[8] == report.verdict.decision
         for each in used:
             assert each.worst < each.mean

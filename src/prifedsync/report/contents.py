@@ -162,7 +162,7 @@ def _report(sources: Sources) -> Report:
         guarantee=guarantee,
         no_guarantee="" if guarantee else record.sentence,
         attacks=attacks,
-        attacks_note=note_of(guarantee.correct) if guarantee else "",
+        attacks_note=note_of(guarantee) if guarantee else "",
         curve=curve_of(record, plans, sources.audits) if guarantee else None,
         progress=progress_of(sources, record, plans) if guarantee else None,
         deltas=deltas_of(record, plans) if guarantee else None,
