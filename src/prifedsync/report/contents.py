@@ -41,6 +41,7 @@ class RunFacts:
 
     clients  None where nobody knows yet how many there are
     nominal  numbers of records are chosen ones, and not how many there are
+    written  when the record was written; of a run that is not finished, its config
     """
 
     finished: bool
@@ -59,6 +60,7 @@ class RunFacts:
     model: str
     rule: str
     date: str
+    written: str
     notices: tuple[str, ...]
 
 
@@ -234,6 +236,7 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         model=config["model"]["name"],
         rule=config["rule"]["name"],
         date=sources.words.date or sources.date,
+        written=sources.date,
         notices=tuple(_notices(sources, record, copies)),
     )
 
