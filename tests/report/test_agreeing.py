@@ -334,7 +334,7 @@ def test_another_config_in_the_folder_is_reviewed(said, copied):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (lambda config: config.update(clients={"c": {"noise_multiplier": 8.0}}), "clients"),
+        (lambda config: config.update(clients={"c": {"noise_multiplier": 8.0}}), "clients.c"),
         (lambda config: config["data"].update(source={}), "data.source"),
         (lambda config: config["data"].update(source="digits"), "data.source"),
     ],
@@ -358,6 +358,20 @@ def test_a_field_that_was_taken_from_the_record_is_missed(said, copied, field):
         del part[name]
 
     decision, found = grounds(rewritten(copied(said), without))
+    assert decision == "review"
+    assert any(f"they differ in {field}." in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda privacy: privacy.update(least_clients=3), "privacy.least_clients"),
+        (lambda privacy: privacy["target"].update(mu=0.5), "privacy.target.mu"),
+        (lambda privacy: privacy["target"]["coalition"].update(mu=0.5), "privacy.target.coalition.mu"),
+    ],
+)
+def test_a_field_that_was_put_into_the_record_is_noticed(said, copied, change, field):
+    decision, found = grounds(rewritten(copied(said), lambda data: change(data["config"]["privacy"])))
     assert decision == "review"
     assert any(f"they differ in {field}." in each for each in found)
 

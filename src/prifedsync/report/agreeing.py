@@ -223,13 +223,12 @@ def changed_settings(sources: Sources, record: RunRecord) -> list[str]:
     except (OSError, ValueError, RecursionError):
         return [f"{CONFIG} as a whole, which cannot be read"]
     said = {**record.config, "clients": record.config.get("clients", {})}
-    other = [] if said["clients"].keys() == found["clients"].keys() else ["clients"]
-    names = [*_absent(said, written), *_differences(said, found)]
-    return [*other, *(name for name in names if name.partition(".")[0] != "report")]
+    names = [*_absent(said, written), *_absent(found, said), *_differences(said, found)]
+    return [name for name in names if name.partition(".")[0] != "report"]
 
 
 def _absent(said: Mapping[str, Any], written: Mapping[str, Any], below: str = "") -> Iterator[str]:
-    """The dotted names of what stands in the file of a config and not in the record: a run writes both alike."""
+    """The dotted names of what `written` has and `said` has not: a run writes its config and its record alike."""
     for name, value in written.items():
         if name not in said:
             yield f"{below}{name}"
