@@ -41,7 +41,6 @@ class RunFacts:
 
     clients  None where nobody knows yet how many there are
     nominal  numbers of records are chosen ones, and not how many there are
-    written  when the record was written; of a run that is not finished, its config
     """
 
     finished: bool
@@ -60,18 +59,18 @@ class RunFacts:
     model: str
     rule: str
     date: str
-    written: str
     notices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Signatures:
-    """Lines to sign, and what is signed for."""
+    """Lines to sign, and what is signed for. `written`: when the record was, or the config of a run that is not finished."""
 
     lines: tuple[str, ...]
     files: tuple[FileHash, ...]
     extras: tuple[FileHash, ...]
     personal_models: int
+    written: str
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,6 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
         model=config["model"]["name"],
         rule=config["rule"]["name"],
         date=sources.words.date or sources.date,
-        written=sources.date,
         notices=tuple(_notices(sources, record, copies)),
     )
 
@@ -273,6 +271,7 @@ def _signatures(sources: Sources) -> Signatures:
         files=sources.files,
         extras=tuple(FileHash(each.name, each.sha256, 0) for each in extras),
         personal_models=sources.personal,
+        written=sources.date,
     )
 
 

@@ -91,7 +91,7 @@ def _basic(report: Report) -> dict[str, Any]:
         "data_product_type": "Machine learning model",
         "data_product_region": words["region"] or NOT_SAID,
         "description": _description(report),
-        "publication_date": _date(words["date"]) or report.run.written,
+        "publication_date": _date(words["date"]) or report.signatures.written,
     }
     if words["sector"] in SECTORS:
         basic["data_product_sector"] = words["sector"]
