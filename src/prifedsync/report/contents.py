@@ -64,7 +64,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Signatures:
-    """Lines to sign, and what is signed for. `written`: when the record was, or the config of a run that is not finished."""
+    """Lines to sign, and what is signed for. `written`: the date of the record, or while there is none of the config."""
 
     lines: tuple[str, ...]
     files: tuple[FileHash, ...]
