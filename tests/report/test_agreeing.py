@@ -6,13 +6,14 @@ import re
 import pytest
 from safetensors.torch import load_file, save_file
 
-from prifedsync.record import RunRecord
+from prifedsync.record import Guarantees, RunRecord, plan_from_json
 from prifedsync.report import agreeing
 from prifedsync.report.contents import report_of
 from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import Plans
 from prifedsync.report.registry import entry_of
 from prifedsync.report.sources import sources_of
+from prifedsync.values import BadValue
 
 from .runs import RECORDS, SAID, TESTED, rewritten, trained
 
@@ -78,7 +79,15 @@ def test_records_of_runs_agree(tmp_path, changes):
         (lambda data: data["config"].update(clients={"c": {"noise_multiplier": 0.5}}), "the noise (c)"),
         (lambda data: data["config"]["privacy"].update(noise_multiplier=0.5), "the noise (a, <script>, c)"),
         (lambda data: data["config"]["privacy"].update(mechanism="none"), "the mechanism"),
+        (lambda data: data["config"]["privacy"].pop("noise_multiplier"), "the noise (a, <script>, c)"),
         (lambda data: data["config"]["local"].update(batch=8), "the batches"),
+        (lambda data: data["config"]["local"].update(local_steps=2), "the local steps (a, <script>, c)"),
+        (lambda data: data["config"].update(clients={"c": {"local_steps": 2}}), "the local steps (c)"),
+        (lambda data: data["config"]["rule"].update(name="pfedme", inner_steps=2), "the local steps"),
+        (lambda data: data["config"]["rule"].update(name="apfl", publish=True), "the local steps"),
+        (lambda data: data["config"].update(clients={"d": {"noise_multiplier": 0.5}}), "the names of clients"),
+        (lambda data: data["clients"][2].update(name="a"), "the names of clients"),
+        (lambda data: data["clients"][0].update(records=None), "the numbers of records (a)"),
         (lambda data: data["clients"][0].update(records=41), "the numbers of records (a)"),
         (lambda data: data["guarantee"]["mu"].update(alpha_min=0.01), "the range of μ"),
         (lambda data: data["shared"]["taken"][0]["mu"].update(alpha_min=0.01), "the range of μ"),
@@ -97,6 +106,45 @@ def test_a_record_that_contradicts_itself_is_not_released(said, copied, change, 
     assert decision == "do not release"
     (odd,) = (each for each in found if "contradicts itself" in each)
     assert what in odd
+
+
+@pytest.mark.parametrize("field", ["delta", "neighbours"])
+def test_a_record_whose_config_lacks_what_every_version_had_is_refused(said, copied, field):
+    """Else whoever takes it away may state any."""
+    with pytest.raises(BadValue, match=rf"cannot be read: KeyError\('{field}'\)"):
+        report_of(rewritten(copied(said), lambda data: data["config"]["privacy"].pop(field)))
+
+
+def test_persons_of_a_table_are_named_in_its_config(said, copied):
+    """Else several records of a person would go unasked."""
+
+    def of_persons(data):
+        data["config"]["data"]["source"] = "csv"
+        for plan in plans(data):
+            plan["unit"] = "person"
+        data["unit"] = data["guarantee"]["unit"] = "person"
+
+    assert any("contradicts itself: the unit" in each for each in grounds(rewritten(copied(said), of_persons))[1])
+
+
+@pytest.mark.parametrize(("kind", "value"), [("mu", 0.9), ("epsilon", 3.0), ("advantage", 0.3)])
+def test_noise_that_no_target_asks_for_contradicts_the_record(tmp_path, kind, value):
+    """A plan with more noise states less, and its record agrees with it everywhere but in its target."""
+    target = {"privacy__noise_multiplier": None, "privacy__target": {kind: value}}
+    folder = trained(tmp_path / "run", report=SAID, **target)
+    assert grounds(folder)[0] == "release"
+
+    def quieter(data):
+        for plan in plans(data):
+            plan["noise_multiplier"] *= 1.01
+        rows = Guarantees(data["guarantee"]["delta"], len(data["clients"]))
+        made = rows.worst(map(plan_from_json, plans(data)))
+        data["guarantee"] = made.as_json()
+        data["shared"]["planned"] = data["shared"]["taken"] = [made.honest.as_json()] * len(data["shared"]["planned"])
+
+    decision, found = grounds(rewritten(folder, quieter))
+    assert decision == "do not release"
+    assert found[0] == "The record contradicts itself: the noise (a, <script>, c)."
 
 
 @pytest.mark.parametrize("lines", [3, 5])
@@ -286,7 +334,7 @@ def test_another_config_in_the_folder_is_reviewed(said, copied):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (lambda config: config.update(clients={"c": {"noise_multiplier": 8.0}}), "clients"),
+        (lambda config: config.update(clients={"c": {"noise_multiplier": 8.0}}), "clients.c"),
         (lambda config: config["data"].update(source={}), "data.source"),
         (lambda config: config["data"].update(source="digits"), "data.source"),
     ],
@@ -294,6 +342,36 @@ def test_another_config_in_the_folder_is_reviewed(said, copied):
 def test_a_record_with_another_config_is_reviewed(said, copied, change, field):
     """Also where the record was changed, as by calling the records public."""
     decision, found = grounds(rewritten(copied(said), lambda data: change(data["config"])))
+    assert decision == "review"
+    assert any(f"they differ in {field}." in each for each in found)
+
+
+@pytest.mark.parametrize("field", ["privacy.attempts", "data.person", "local.momentum", "merge"])
+def test_a_field_that_was_taken_from_the_record_is_missed(said, copied, field):
+    """It stands in the file that the run has written."""
+
+    def without(data):
+        *tables, name = field.split(".")
+        part = data["config"]
+        for table in tables:
+            part = part[table]
+        del part[name]
+
+    decision, found = grounds(rewritten(copied(said), without))
+    assert decision == "review"
+    assert any(f"they differ in {field}." in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda privacy: privacy.update(least_clients=3), "privacy.least_clients"),
+        (lambda privacy: privacy["target"].update(mu=0.5), "privacy.target.mu"),
+        (lambda privacy: privacy["target"]["coalition"].update(mu=0.5), "privacy.target.coalition.mu"),
+    ],
+)
+def test_a_field_that_was_put_into_the_record_is_noticed(said, copied, change, field):
+    decision, found = grounds(rewritten(copied(said), lambda data: change(data["config"]["privacy"])))
     assert decision == "review"
     assert any(f"they differ in {field}." in each for each in found)
 

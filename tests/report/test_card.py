@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,8 @@ def problems(value, schema, where=""):
     if kinds and not any(isinstance(value, TYPES[kind]) and not isinstance(value, bool) for kind in kinds):
         return [f"{where}: {value!r} is no {kinds}"]
     found = [f"{where}: {value!r} is not allowed"] if value not in schema.get("enum", [value]) else []
+    if schema.get("format") == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        found += [f"{where}: {value!r} is no date"]
     if isinstance(value, dict):
         known = schema.get("properties", {})
         found += [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
@@ -177,6 +181,17 @@ def test_entries_are_valid(kind, schema, request, tmp_path, copied):
 
 def test_the_validator_sees_what_is_wrong(schema):
     assert len(problems({"tier": 4, "more": 1, "status": 3, "deployment": {}}, schema)) == 5
+
+
+@pytest.mark.parametrize("said_date", ["", "next spring", "2026-02-30"])
+def test_a_date_that_nobody_has_said_is_that_of_the_record(said, said_date):
+    """The registry's own check refuses what is no date."""
+    report = report_of(said, words=[f"report.date={json.dumps(said_date)}"])
+    entry = entry_of(report)["deployment"]
+    written = datetime.fromtimestamp((said / "record.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
+    assert entry["basic"]["publication_date"] == written
+    assert "The date is when the record was written" in entry["administrative"]["notes"]
+    assert "when the record was written" not in entry_of(report_of(said))["deployment"]["administrative"]["notes"]
 
 
 def test_what_was_said_is_in_the_entry(said):
@@ -252,7 +267,7 @@ def test_runs_stand_from_the_smallest_mu_to_the_largest(sampled, said, tmp_path)
     reports = [report_of(folder) for folder in (bare, sampled, said)]
     found = comparison_of(reports)
     assert [row.mu and row.mu.text for row in found.rows] == [
-        reports[2].guarantee.mu.text, reports[1].guarantee.mu.text, None
+        reports[2].guarantee.mu.text, reports[1].guarantee.known["mu"].text, None
     ]  # fmt: skip
     assert found.rows[1].mean == next(each.mean for each in reports[1].utility.scores if each.model == "released")
     assert found.markdown.count("\n") == 4
@@ -275,7 +290,8 @@ def test_cells_are_those_of_the_run(sampled, plain, tmp_path):
     for name, report in reports.items():
         used = [each for each in report.utility.scores if each.model == report.utility.in_use]
         cells = by_folder[name]
-        assert cells[1:5] == [report.guarantee.mu.text, report.guarantee.epsilon.text, "1e-5", "accuracy"]
+        known = report.guarantee.known
+        assert cells[1:5] == [known["mu"].text, known["epsilon"].text, "1e-5", "accuracy"]
         assert cells[8] == report.verdict.decision
         for each in used:
             assert each.worst < each.mean

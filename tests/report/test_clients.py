@@ -118,6 +118,41 @@ def test_a_receipt_of_nobody_is_named(said, tmp_path):
     assert table.without_ledger == 3
 
 
+def test_a_ledger_without_a_receipt_is_not_passed_over(said, tmp_path):
+    """The owner says that there are no other releases, and the ledger has one."""
+    receipt, ledger = exported(plan_of(said), tmp_path, source="a")
+    assert report_of(said, receipts=[receipt, ledger]).clients.uncounted_ledgers == ()
+    alone = report_of(said, receipts=[ledger])
+    assert alone.clients.uncounted_ledgers == ("a-ledger.json",)
+    assert alone.verdict.decision == "review"
+    assert alone.verdict.reason.startswith("No receipt says what this run cost in a-ledger.json")
+    changed_receipt(receipt, "charged", amount=None)
+    assert report_of(said, receipts=[receipt, ledger]).verdict.reason == alone.verdict.reason
+    changed_receipt(receipt, "charged", amount=0.25, unit="epsilon", order=8.0)
+    assert report_of(said, receipts=[receipt, ledger]).verdict.reason == alone.verdict.reason
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_exports_of_a_ledger_the_later_one_counts(said, tmp_path, first):
+    receipt, ledger = exported(plan_of(said), tmp_path, source="a")
+    later = json.loads(ledger.read_text())
+    later["head"]["number"] += 1
+    later["spent"] += 100.0
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps(later))
+    files = [ledger, newer] if first == 0 else [newer, ledger]
+    report = report_of(said, receipts=[receipt, *files])
+    assert report.clients.rows[0].spent.before.upper > 10
+    assert report.verdict.decision == "do not release"
+
+
+def test_a_huge_cost_is_blamed_on_its_receipt(said, tmp_path):
+    receipt, ledger = exported(plan_of(said), tmp_path, source="a")
+    changed_receipt(receipt, "charged", amount=10**400)
+    with pytest.raises(BadValue, match=r"^receipt = a-receipt\.json cannot be read"):
+        report_of(said, receipts=[receipt, ledger])
+
+
 def test_a_receipt_with_a_wrong_part_is_refused(said, tmp_path):
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps({"source": "a", "charged": {}, "plan": {}}))

@@ -98,6 +98,28 @@ def test_four_attacks_have_the_bound_of_the_curve(plain):
             assert rate.at_most.text in rate.sentence
 
 
+def test_what_is_known_of_coins_is_said_beside_the_bounds_that_leave_it_out(sampled, plain, copied):
+    """The server has seen who took part, and then more is known of whoever took part most."""
+
+    def busy(data):
+        for taken in data["shared"]["taken"]:
+            taken["mu"]["upper"] = 2 * data["guarantee"]["mu"]["upper"]
+            taken["epsilon"]["upper"] = 2 * data["guarantee"]["epsilon"]["upper"]
+
+    folder = rewritten(copied(sampled), busy)
+    report = report_of(folder)
+    known = report.guarantee.known
+    assert known["mu"].upper == 2 * report.guarantee.mu.upper
+    before = [report.attacks_note, *report.guarantee.sentences]
+    assert sum("they can be larger" in each for each in before) == 2
+    (numbers,) = (each.text for each in report.items if each.number == 3)
+    assert f"given who took part: μ ≤ {known['mu'].text}, ε ≤ {known['epsilon'].text}" in numbers
+    assert "they can be larger" not in str(report_of(plain).as_json())
+
+    rewritten(folder, lambda data: data["guarantee"]["epsilon"].update(upper=0.9))
+    assert "1 to 20" in report_of(folder).guarantee.judgement
+
+
 def test_attacks_on_persons_ask_for_persons(plain):
     record = RunRecord.read(plain / "record.json")
     asked = [each.question for each in attacks_of(record.guarantee, Plans.of(record.clients), "person")]

@@ -23,7 +23,7 @@ from prifedsync.report.wording import small
 from prifedsync.run.deployment import deployment_of
 from prifedsync.values import BadValue
 
-from .runs import SAID, TESTED, rewritten, trained
+from .runs import TESTED, rewritten, trained
 
 ATTACK = {"mu": {"lower": 0.1}}
 STEP = {"passed": True, "checks": [{"name": "noise", "passed": True}]}
@@ -379,12 +379,6 @@ def test_a_run_between_machines_is_repeated_by_its_parties(said, copied, changes
 def test_a_tier_needs_a_finite_epsilon(said, copied):
     folder = rewritten(copied(said), lambda data: data["guarantee"]["epsilon"].update(upper=None))
     assert tier_of(report_of(folder)) == 1
-
-
-def test_no_date_is_invented(plain, said):
-    assert entry_of(report_of(plain))["deployment"]["basic"]["publication_date"] == "Not said."
-    assert entry_of(report_of(plain, words=["report.date=soon"]))["deployment"]["basic"]["publication_date"] == "Not said."
-    assert entry_of(report_of(said))["deployment"]["basic"]["publication_date"] == SAID["date"]
 
 
 # ---------------------------------------------------------------------- δ

@@ -55,11 +55,24 @@ def test_json_is_one_object_and_nothing_else(plain, tmp_path, capsys):
 
 def test_without_plotly_there_is_one_line_and_no_page(plain, copied, capsys, no_plotly):
     folder = copied(plain)
+    (folder / REPORT).write_text("the page of an earlier report")
     found = ran(capsys, "report", folder)
     assert found.err == "prifedsync: no page was written: plotly is not installed\n"
     assert found.out.splitlines()[1] == f"report: {folder / saving.JSON}"
     assert (folder / saving.JSON).is_file()
     assert not (folder / REPORT).exists()
+
+
+def test_what_only_a_page_cannot_show_leaves_no_other_file(sampled, copied, capsys, tmp_path):
+    def wrong(data):
+        data["by_metric"]["accuracy"]["released"]["pooled"]["mean_over_clients"] = "high"
+
+    folder = rewritten(copied(sampled), wrong)
+    found = ran(capsys, "report", folder, "--registry", tmp_path / "entry.yaml", status=2)
+    assert "the record has a wrong part" in found.err
+    assert found.err.count("\n") == 1
+    assert not any((folder / name).exists() for name in (saving.JSON, saving.CARD, REPORT))
+    assert not (tmp_path / "entry.yaml").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"schema_version": 99}'])

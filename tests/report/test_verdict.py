@@ -321,6 +321,12 @@ def test_a_band_of_an_audit_is_in_the_picture(said, tmp_path):
     assert report.curve.audit == ((0.01, 0.9, 0.99), (0.1, 0.7, 0.9))
 
 
+@pytest.mark.parametrize("delta", [0, 1])
+def test_an_audit_at_no_delta_is_refused_by_its_name(said, tmp_path, delta):
+    with pytest.raises(BadValue, match=r"audit = audit\.json has a δ of"):
+        report_of(said, audits=audit(tmp_path, epsilon={"lower": 1.0}, delta=delta))
+
+
 @pytest.mark.parametrize("holds", [{}, {"mu": 3}, {"epsilon": {"lower": 1}}, {"checks": [{}]}])
 def test_what_is_no_audit_is_refused(said, tmp_path, holds):
     with pytest.raises(BadValue, match=r"audit = audit\.json cannot be read"):

@@ -7,6 +7,7 @@ what a record says besides must be no less.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from math import inf, isclose, sqrt
@@ -14,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..accounting import PrivacyPlan
+from ..accounting import Neighbours, PrivacyPlan
+from ..accounting.calibrate import CLOSE
 from ..accounting.progress import QUICK
 from ..accounting.statement import ALPHA_MIN
 from ..accounting.views import NoClaim, View
 from ..config import load
 from ..fdp import TradeOff
 from ..files import CONFIG, LOG
-from ..limits import RECORD
+from ..limits import LEAST_NOISE, RECORD
 from ..record import ClientRecord, RunRecord, plan_from_json
 from .leaving import queries_per_round
 from .plans import KINDS, MOST, Plans
@@ -92,11 +94,14 @@ def _of_guarantee(record: RunRecord) -> Iterator[str]:
     said = record.guarantee
     if said is None:
         return
+    names = [client.name for client in record.clients]
+    if len(set(names)) < len(names) or not set(record.config.get("clients", {})) <= set(names):
+        yield "the names of clients"
     plans = list(_plans(record))
     bare = [client.name for client in record.clients if not (client.plan and client.planned and client.taken)]
     if bare:
         yield f"clients without a plan or its numbers ({named(bare)})"
-    if said["delta"] != record.config["privacy"].get("delta", said["delta"]):
+    if said["delta"] != record.config["privacy"]["delta"]:
         yield "δ"
     if any(each["mu"].get("alpha_min", ALPHA_MIN) > ALPHA_MIN for each in _statements(record, said)):
         yield "the range of μ"
@@ -137,11 +142,15 @@ def _settings(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Callable[
         return common if own is None else own
 
     def unit(client: ClientRecord, plan: PrivacyPlan) -> bool:
-        return plan.unit == record.unit == said.get("unit", RECORD) and not (data.get("person") and plan.unit == RECORD)
+        """Records that code has given may have persons that no field of the config names."""
+        named = bool(data.get("person")) or (":" in data["source"] and plan.unit != RECORD)
+        return plan.unit == record.unit == said.get("unit", RECORD) and named == (plan.unit != RECORD)
 
     def noise(client: ClientRecord, plan: PrivacyPlan) -> bool:
         wanted = asked(client, "noise_multiplier", private.get("noise_multiplier"))
-        return wanted is None or isclose(plan.mechanism.noise_multiplier, wanted, rel_tol=SAME)
+        if wanted is None:
+            return _meets(private.get("target", {}), client, plan)
+        return isclose(plan.mechanism.noise_multiplier, wanted, rel_tol=SAME)
 
     def mechanism(client: ClientRecord, plan: PrivacyPlan) -> bool:
         steps = plan.mechanism.steps is not None
@@ -154,14 +163,25 @@ def _settings(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Callable[
             and steps.sampling.value == asked(client, "sampling", local["sampling"])
         )
 
+    def local_steps(client: ClientRecord, plan: PrivacyPlan) -> bool:
+        """What a rule from outside takes in a round is not known here."""
+        steps = plan.mechanism.steps
+        rule = config["rule"]
+        if steps is None or ":" in rule["name"]:
+            return True
+        both = rule.get("publish", False) and rule["name"] != "alone"  # what is uploaded, and what is published
+        each = rule.get("inner_steps", 1) * (2 if both else 1)
+        return bool(steps.local_steps >= each * asked(client, "local_steps", local["local_steps"]))
+
     def records(client: ClientRecord, plan: PrivacyPlan) -> bool:
-        return plan.mechanism.records is None or client.records in (None, plan.mechanism.records)
+        """Only where noise is added to a whole round, and their number is not public, is there none."""
+        if client.records is None:
+            return plan.mechanism.records is None and plan.neighbours is Neighbours.ADD_REMOVE
+        return plan.mechanism.records in (None, client.records)
 
     return {
         "the unit": unit,
-        "the adjacency relation": lambda client, plan: (
-            plan.neighbours.value == said["neighbours"] == private.get("neighbours", said["neighbours"])
-        ),
+        "the adjacency relation": lambda client, plan: plan.neighbours.value == said["neighbours"] == private["neighbours"],
         "how many clients may hold the same person": lambda client, plan: (
             not data.get("person") or plan.copies >= data.get("person_clients", 1)
         ),
@@ -172,8 +192,24 @@ def _settings(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Callable[
         "the mechanism": mechanism,
         "the noise": noise,
         "the batches": batch,
+        "the local steps": local_steps,
         "the numbers of records": records,
     }
+
+
+def _meets(target: Mapping[str, Any], client: ClientRecord, plan: PrivacyPlan) -> bool:
+    """Whether a client's noise is what a target needs: no number that is stated may be far below it.
+
+    A target against a coalition may need more noise than that, and the least noise may be more than enough.
+    """
+    if target.get("coalition", {}).get("mu") is not None:
+        return True
+    kind = next((kind for kind in KINDS if target.get(kind) is not None), None)
+    if kind is None:
+        return False
+    own = (client.planned or {}).get(kind, {}).get("upper")
+    least_noise = plan.mechanism.noise_multiplier <= LEAST_NOISE * (1 + CLOSE)
+    return own is None or own >= target[kind] * (1 - 2 * CLOSE) or least_noise
 
 
 def changed_settings(sources: Sources, record: RunRecord) -> list[str]:
@@ -183,11 +219,21 @@ def changed_settings(sources: Sources, record: RunRecord) -> list[str]:
         return []
     try:
         found = json.loads(json.dumps(load(path).for_the_record()))
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return [f"{CONFIG} as a whole, which cannot be read"]
     said = {**record.config, "clients": record.config.get("clients", {})}
-    other = [] if said["clients"].keys() == found["clients"].keys() else ["clients"]
-    return [*other, *(name for name in _differences(said, found) if not name.startswith("report."))]
+    names = [*_absent(said, written), *_absent(found, said), *_differences(said, found)]
+    return [name for name in names if name.partition(".")[0] != "report"]
+
+
+def _absent(said: Mapping[str, Any], written: Mapping[str, Any], below: str = "") -> Iterator[str]:
+    """The dotted names of what `written` has and `said` has not: a run writes its config and its record alike."""
+    for name, value in written.items():
+        if name not in said:
+            yield f"{below}{name}"
+        elif isinstance(value, Mapping) and isinstance(said[name], Mapping):
+            yield from _absent(said[name], value, f"{below}{name}.")
 
 
 def _differences(said: Mapping[str, Any], found: Mapping[str, Any], below: str = "") -> Iterator[str]:

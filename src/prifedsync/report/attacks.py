@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .guarantee import Stated, chance
+from .guarantee import Guarantee, Stated, chance
 from .plans import ROUNDING, Plans
 from .wording import one_in, percent, share_up
 
@@ -18,6 +18,7 @@ NOTE = (
     "Of two cases that are equally likely an attacker is right at most {correct} of the time. The bound at 1 in 2 is "
     "larger, because it also covers attackers whose chances differ from case to case."
 )
+BEFORE_COINS = "These bounds are from before coins said who took part: given that, they can be larger."
 KINDS = (  # name, what an attacker tries to say
     ("membership", "which of several candidates is the {unit} that was in the training data"),
     ("attribute inference", "which value a hidden attribute of this {unit} has"),
@@ -70,9 +71,10 @@ def _question(name: str, said: str, unit: str) -> str:
     return OF_PERSONS.get(name, said.format(unit=unit)) if unit == "person" else said.format(unit=unit)
 
 
-def note_of(correct: Stated) -> str:
-    """How the bound at 1 in 2 goes with the one for two equally likely cases."""
-    return NOTE.format(correct=correct.text)
+def note_of(guarantee: Guarantee) -> str:
+    """How the bound at 1 in 2 goes with the one for two equally likely cases, and what attackers may know besides."""
+    note = NOTE.format(correct=guarantee.correct.text)
+    return f"{note} {BEFORE_COINS}" if guarantee.more_is_known else note
 
 
 def _rate(base: float, bound: float) -> Rate:

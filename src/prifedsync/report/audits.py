@@ -172,6 +172,8 @@ def _bounds(audit: Extra, said: Mapping[str, Any] | None, plans: Plans) -> tuple
         lower = _number(audit, holds["mu"]["lower"], "lower bound")
         return lower, finite(said["mu"]["upper"]) if said else None, "μ"
     delta = _probability(audit, holds["delta"], "δ")
+    if delta in (0, 1):
+        raise _bad(audit, f"has a δ of {delta:g}: it must lie between 0 and 1")
     claim = None
     if said and delta == said["delta"]:
         claim = said["epsilon"]["upper"]

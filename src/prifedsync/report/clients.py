@@ -69,12 +69,13 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class ClientTable:
-    """All clients, and receipts that belong to none of them."""
+    """All clients, receipts that belong to none of them, and ledgers of which nothing is in the table."""
 
     rows: tuple[ClientRow, ...]
     unit: str
     metric: str
     unmatched_receipts: tuple[str, ...]
+    uncounted_ledgers: tuple[str, ...]
     without_ledger: int
 
 
@@ -90,11 +91,13 @@ def clients_of(sources: Sources, record: RunRecord) -> ClientTable:
         row = _row(client, record.metric, uploads_of(record, client), spent, answers.get(client.name), joining[client.name])
         rows.append(row)
     matched = {receipt.sha256 for receipt in receipts.values()}
+    counted = [row.spent.source for row in rows if row.spent is not None and row.spent.before is not None]
     return ClientTable(
         rows=tuple(rows),
         unit=record.unit,
         metric=record.metric,
         unmatched_receipts=tuple(each.name for each in sources.receipts if each.sha256 not in matched),
+        uncounted_ledgers=tuple(each.name for each in sources.ledgers if each.holds.get("source") not in counted),
         without_ledger=sum(row.spent is None for row in rows),
     )
 
@@ -147,7 +150,7 @@ def _spent(client: ClientRecord, receipt: Extra, sources: Sources) -> Spent:
     said = receipt.holds
     try:
         return _from_receipt(client, said, _ledger_of(said, sources))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         remedy = "name a file that `prifedsync ledger export` wrote"
         raise BadValue("receipt", receipt.name, f"cannot be read: {error!r}", remedy) from None
 
@@ -212,7 +215,10 @@ def _entries(export: Mapping[str, Any] | None) -> int:
 
 
 def _ledger_of(said: Mapping[str, Any], sources: Sources) -> Mapping[str, Any] | None:
-    return next((each.holds for each in sources.ledgers if each.holds["source"] == said["source"]), None)
+    """The ledger that a receipt is from, as it was last exported."""
+    source, unit = said["source"], said["charged"]["unit"]
+    same = [each.holds for each in sources.ledgers if (each.holds["source"], each.holds["unit"]) == (source, unit)]
+    return max(same, key=_entries, default=None)
 
 
 def _budget(ledger: Mapping[str, Any]) -> Budget:

@@ -38,6 +38,7 @@ LATEX = str.maketrans(
 class Compared:
     """One run: what it cost and how good the model in use is. μ and ε are None where there is no guarantee.
 
+    mu, epsilon  given who took part, where these are larger: the verdict is about the same
     data     a digest of where the records came from and of the columns that were used
     records  a digest of where they came from; "" where the files do not say it
     model    the model in use, which the scores are of
@@ -114,8 +115,8 @@ def _row(report: Report) -> Compared:
     return Compared(
         folder=report.folder,
         title=report.title,
-        mu=guarantee.mu if guarantee else None,
-        epsilon=guarantee.epsilon if guarantee else None,
+        mu=guarantee.known["mu"] if guarantee else None,
+        epsilon=guarantee.known["epsilon"] if guarantee else None,
         delta=guarantee.delta if guarantee else None,
         unit=report.run.unit,
         neighbours=guarantee.neighbours if guarantee else "",

@@ -64,12 +64,13 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Signatures:
-    """Lines to sign, and what is signed for."""
+    """Lines to sign, and what is signed for. `written`: the date of the record, or while there is none of the config."""
 
     lines: tuple[str, ...]
     files: tuple[FileHash, ...]
     extras: tuple[FileHash, ...]
     personal_models: int
+    written: str
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _report(sources: Sources) -> Report:
         guarantee=guarantee,
         no_guarantee="" if guarantee else record.sentence,
         attacks=attacks,
-        attacks_note=note_of(guarantee.correct) if guarantee else "",
+        attacks_note=note_of(guarantee) if guarantee else "",
         curve=curve_of(record, plans, sources.audits) if guarantee else None,
         progress=progress_of(sources, record, plans) if guarantee else None,
         deltas=deltas_of(record, plans) if guarantee else None,
@@ -270,6 +271,7 @@ def _signatures(sources: Sources) -> Signatures:
         files=sources.files,
         extras=tuple(FileHash(each.name, each.sha256, 0) for each in extras),
         personal_models=sources.personal,
+        written=sources.date,
     )
 
 

@@ -29,6 +29,10 @@ JUDGEMENT = (
     (20.0, "NIST SP 800-226 finds an ε of 1 to 20 in use, and its protection unclear at the upper end"),
 )
 BEYOND = "NIST SP 800-226 finds an ε of at most 20 in use: this one is beyond that"
+BEFORE_COINS = (
+    "The curve, and the bounds on attacks and on several records, are from before that: given who took part they can be "
+    "larger."
+)
 WHAT: Mapping[tuple[str, str], tuple[str, str]] = {  # (unit, neighbours) → what holds, and what holds instead
     ("record", "replace"): (
         "one of the records of {client} is as it is",
@@ -115,6 +119,11 @@ class Guarantee:
     groups_hold_for: str
 
     @property
+    def more_is_known(self) -> bool:
+        """Whether the numbers are larger for those who know who took part."""
+        return self.known != {"mu": self.mu, "epsilon": self.epsilon}
+
+    @property
     def known(self) -> Mapping[str, Stated]:
         """μ and ε for those who know who took part, which the server does: the larger ones."""
         numbers = {"mu": self.mu, "epsilon": self.epsilon}
@@ -138,6 +147,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
     if said is None or not plans.plans:
         return None
     hits = 1 - dict(map(tuple, said["curve"]))[0.01]
+    taken = _given_who_took_part(record)
     advantage = said["advantage"]["upper"]
     return Guarantee(
         sentences=tuple(_sentences(sources, record, said)),
@@ -153,8 +163,8 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         correct=chance(0.5 + advantage / 2),
         hits_at_1_percent=chance(hits),
         if_others_choose={name: stated(said["worst_case_participation"][name]["upper"]) for name in ("mu", "epsilon")},
-        given_who_took_part=_given_who_took_part(record),
-        judgement=judgement(said["epsilon"]["upper"]),
+        given_who_took_part=taken,
+        judgement=judgement(largest([said["epsilon"]["upper"], taken["epsilon"].upper])),
         delta_warning=_delta_warning(said["delta"], plans.most_units, record.unit),
         hypotheses=_hypotheses(record),
         groups=tuple(_groups(sources, record, plans)),
@@ -210,15 +220,20 @@ def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> 
             f"ε ≤ {loss_up(others_choose)}."
         )
     taken = _given_who_took_part(record)
-    if any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken):
+    if _more_is_known(said, taken):
         yield (
             "Coins have said who took part, and the server has seen it. Given that, "
-            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} hold for every client."
+            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} hold for every client. {BEFORE_COINS}"
         )
     if unit == "record" and not together(record):
         yield "A person with several records is protected less: see the table of groups."
     if sources.seeded:
         yield f"This run is a simulation. The guarantee is {SIMULATION}."
+
+
+def _more_is_known(said: Mapping[str, Any], taken: Mapping[str, Stated]) -> bool:
+    """Whether a number is larger given who took part, which the server has seen."""
+    return any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken)
 
 
 def _exceeds(value: float | None, other: float | None) -> bool:

@@ -1,7 +1,7 @@
 """The entry of a run for the registry of DP deployments (opendp/deployments-registry-data), as YAML.
 
 The registry has three tiers. A tier is stated if everything that it asks for is known; what is not known is left out, but
-for the fields that every entry must have, where "Not said" stands.
+for the fields that every entry must have, where "Not said" stands. Its date is then that of the record.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _basic(report: Report) -> dict[str, Any]:
         "data_product_type": "Machine learning model",
         "data_product_region": words["region"] or NOT_SAID,
         "description": _description(report),
-        "publication_date": _date(words["date"]),
+        "publication_date": _date(words["date"]) or report.signatures.written,
     }
     if words["sector"] in SECTORS:
         basic["data_product_sector"] = words["sector"]
@@ -117,11 +117,11 @@ def sector_note(report: Report) -> str:
 
 
 def _date(said: str) -> str:
-    """The date of publication, if the owner has said one. When a file was written, or read, is no such date."""
+    """The date of publication, if the owner has said one. The registry takes nothing but a date."""
     try:
         return date.fromisoformat(said).isoformat()
     except ValueError:
-        return NOT_SAID
+        return ""
 
 
 def _stated(report: Report, guarantee: Guarantee) -> dict[str, Any]:
@@ -190,6 +190,7 @@ def _notes(report: Report) -> str:
         f"Made by PriFedSync {report.made_with} from the record of the run"
         + (f" (SHA-256 {record})" if record else "")
         + f". Verdict: {verdict.decision}. {verdict.reason}"
+        + ("" if _date(report.words["date"]) else " The date is when the record was written; publication has none yet.")
     )
 
 

@@ -26,24 +26,29 @@ NO_PAGE = "no page was written: {} is not installed"
 def save(report: Report, folder: Path, registry: Path | None = None) -> str:
     """Write all files of a report. Returns why there is no page, or "".
 
-    The entry for the registry comes first: where it cannot be written, nothing else is.
+    All are made before any is written. The entry for the registry comes first: where it cannot be written, nothing else is.
     """
     with _refusing(folder):
         entry = as_yaml(entry_of(report)).encode() if registry is not None else b""
         card = card_of(report).encode()
+        page, no_page = _page("page_of", report)
     if registry is not None:
         _write_entry(registry, entry)
     _make(folder)
     write_file(folder / JSON, report.text().encode())
     write_file(folder / CARD, card)
-    return _page("write_page", report, folder / REPORT)
+    _write_page(folder / REPORT, page)
+    return no_page
 
 
 def save_comparison(comparison: Comparison, folder: Path) -> str:
     """Write the files of a comparison. Returns why there is no page, or ""."""
+    with _refusing(folder):
+        page, no_page = _page("comparison_page", comparison)
     _make(folder)
     write_file(folder / COMPARED, comparison.text().encode())
-    return _page("write_comparison", comparison, folder / COMPARED_PAGE)
+    _write_page(folder / COMPARED_PAGE, page)
+    return no_page
 
 
 def _write_entry(path: Path, content: bytes) -> None:
@@ -63,15 +68,21 @@ def _make(folder: Path) -> None:
         ) from None
 
 
-def _page(function: str, shown: Any, path: Path) -> str:
-    """The page is the only part that needs plotly, so it is imported here and nowhere earlier."""
+def _page(function: str, shown: Any) -> tuple[bytes | None, str]:
+    """The page, or why there is none. It is the only part that needs plotly, which is imported here and nowhere earlier."""
     try:
         html = import_module(".html", __package__)
     except ModuleNotFoundError as missing:
-        return NO_PAGE.format(missing.name)
-    with _refusing(path.parent):
-        getattr(html, function)(shown, path)
-    return ""
+        return None, NO_PAGE.format(missing.name)
+    return getattr(html, function)(shown).encode(), ""
+
+
+def _write_page(path: Path, page: bytes | None) -> None:
+    """A page of an earlier report would say something else than the files beside it."""
+    if page is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_file(path, page)
 
 
 @contextmanager

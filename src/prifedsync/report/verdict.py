@@ -357,6 +357,10 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
     words = facts.sources.words
     taken = {each.name: each.taken["mu"]["upper"] for each in facts.record.clients if each.taken} if facts.record else {}
     further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
+    if clients.uncounted_ledgers:
+        files = named(clients.uncounted_ledgers, "file")
+        what = f"No receipt says what this run cost in {files}, so other releases in that ledger are not counted."
+        yield Ground("review", what, "Give the receipt of this run from the same ledger (--receipt).")
     for row in clients.rows:
         spent = row.spent
         if spent is None or spent.before is None:

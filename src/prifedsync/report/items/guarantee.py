@@ -22,6 +22,9 @@ def numbers(known: Known) -> Filled:
         f"μ ≤ {guarantee.mu.text} for α from {small(guarantee.alpha_min)} to 1 − {small(guarantee.alpha_min)}; "
         f"ε ≤ {guarantee.epsilon.text} at δ = {small(guarantee.delta)}; the curve and the plans are in the record"
     )
+    if guarantee.more_is_known:
+        known_of = guarantee.known
+        text += f"; given who took part: μ ≤ {known_of['mu'].text}, ε ≤ {known_of['epsilon'].text}"
     if guarantee.delta_warning:
         text += f". Warning: {guarantee.delta_warning}"
     return "filled", text, "record"
