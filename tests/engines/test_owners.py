@@ -460,6 +460,44 @@ def test_a_masked_run_goes_on_without_whoever_ends_it_for_itself(refusal):
     assert owners.accounts()["b"].taken == 1 + (refusal in MAY_HAVE_CHARGED)
 
 
+def test_a_masked_run_goes_on_without_an_owner_that_distrusts_another():
+    """It has pinned an older key of a: that would cost a spare attempt in every round, and then every round."""
+    run, connections = masked(rounds=5, attempts=1)
+    owners = run.owners(connections | {"b": declining(connections["b"], Refusal.INTRODUCTION, after=1)})
+    rounds = run.apart(owners)
+    assert [uploads.senders for _, uploads in rounds] == [("a", "c")] * 5
+    assert [uploads.attempts for _, uploads in rounds] == [2, 1, 1, 1, 1]
+    assert owners.accounts()["b"].taken == 0
+
+
+def test_nobody_is_left_out_where_all_distrust_the_same_one():
+    """Its key is a new one. Once their owners have pinned it, the run goes on."""
+    run, connections = masked(rounds=3)
+    distrust = {name: declining(connections[name], Refusal.INTRODUCTION, after=1) for name in "bc"}
+    owners = run.owners(connections | distrust)
+    assert owners.train(0, everywhere(run)).senders == ()
+    assert all(not owner.refused for owner in owners._owners.values())
+
+
+def test_a_masked_run_goes_on_without_an_owner_whose_machine_is_there_and_whose_daemon_is_not():
+    """It costs one spare attempt, and when it is back it is in the sum again."""
+    run, connections = masked(rounds=6, attempts=1)
+    away = Away(connections["b"], range(2, 6))
+    owners = run.owners(connections | {"b": away})
+    rounds = run.apart(owners)
+    apart = ("a", "c")
+    together = ("a", "b", "c")
+    assert [uploads.senders for _, uploads in rounds] == [together, apart, apart, apart, apart, together]
+    assert [uploads.attempts for _, uploads in rounds] == [1, 2, 1, 1, 1, 1]
+    assert away.asked == ["Enrol", "Answer", "Answer", "Enrol", "Enrol", "Enrol", "Enrol", "Answer"]
+    accounts = owners.accounts()
+    assert [accounts[name].taken for name in "abc"] == [7, 3, 7]  # the slot in which it left counts
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name].taken <= accounts[name].taken
+    for round, (_, uploads) in enumerate(rounds):
+        assert run.held.sums.change(uploads.total.value, uploads.senders, round).abs().max() < 100
+
+
 def test_a_closed_run_is_not_asked_for_again_and_its_slot_counts_once(run):
     """It may be closed because its owner has lost entries, and that slot may be among them."""
     connections = run.direct(SeededDraws(5))

@@ -45,6 +45,7 @@ MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
+DISTRUSTS = Refused(Refusal.INTRODUCTION.value)  # and one that has pinned another key of somebody in it
 PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
 MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.SLOT,  # its reply was lost on the way
@@ -293,6 +294,8 @@ class Owners:
             if len(got) == len(listed):
                 total = torch.from_numpy(summed([row.numpy().tobytes() for row in got.values()]))
                 break
+            if len(got) >= self.sums.least:  # else it may be all who distrust the same one, and their owners can mend that
+                self._note_distrust(name for name in listed if answers[name] == DISTRUSTS)
             restarted = [name for name in listed if answers[name] == RESTARTED]
             if restarted:
                 self.enrol()
@@ -336,12 +339,16 @@ class Owners:
             self._note_over(name, answer.refusal)
             return Refused(answer.refusal.value), None
         try:
+            if isinstance(answer, Broken):
+                raise answer
             if not isinstance(answer, Reply):
                 raise Broken(str(answer))
             self._owners[name] = owner.answered(answer.head, (slot.round, slot.attempt))
             row = self._row(job, answer)
         except Broken as broken:
             self._owners[name] = self._owners[name].spent(job, slot.attempt)
+            if answer is broken:
+                self._note_silent(name, broken)
             return Lost(f"the owner's answer cannot be used: {broken}"), None
         self._note_scores(name, answer)
         if row is None:
@@ -356,8 +363,21 @@ class Owners:
         owner may change.
         """
         if refusal is Refusal.CLOSED or (self.document.masks and refusal in OVER):
-            why = f"the owner does not take the run any more: {refusal.value}"
-            self._owners[name] = replace(self._owners[name], refused=why)
+            self._leave_out(name, refusal)
+
+    def _note_distrust(self, names: Iterable[str]) -> None:
+        """Ask no more of owners that distrust somebody whom the others trust: they would decline all later sums too."""
+        for name in names:
+            self._leave_out(name, Refusal.INTRODUCTION)
+
+    def _leave_out(self, name: str, refusal: Refusal) -> None:
+        why = f"the owner does not take the run any more: {refusal.value}"
+        self._owners[name] = replace(self._owners[name], refused=why)
+
+    def _note_silent(self, name: str, why: Broken) -> None:
+        """Enrol an owner that gave no answer before it is asked again: in a list of a sum it would cost as much."""
+        if self.document.masks:
+            self._owners[name] = replace(self._owners[name], missed=f"was not reached: {why}")
 
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
         """The vector of a reply; None where the client is absent."""
