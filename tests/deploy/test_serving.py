@@ -179,6 +179,27 @@ def test_a_server_that_was_ended_before_it_asked_begins_again(deployed, monkeypa
     assert json.loads(deployed.places.begun.read_text()) == begun | {"asked": True}
 
 
+def test_a_copy_of_the_server_from_before_the_first_round_counts_what_owners_say(deployed, monkeypatch):
+    """It was made while the server waited for its clients. South was asked for two rounds since, and is gone."""
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve(ends(signal.SIGTERM, after=2))
+    begun = json.loads(deployed.places.begun.read_text())
+    deployed.places.begun.write_text(json.dumps(begun | {"asked": False}))
+    shutil.rmtree(deployed.places.run)
+    deployed.edit("begin = ", "begin = 0.2 #")
+
+    def without_south(*given, **more):
+        link = deployed.link()
+        del link.nodes["south"]
+        return link
+
+    monkeypatch.setattr(serving, "_link", without_south)
+    monkeypatch.setattr(exchanges, "SHORT", 0.05)
+    record = deployed.serve()
+    assert spent(record)["south"] >= deployed.owners["south"].charged == 2
+    assert any(UPPER_BOUNDS in warning for warning in record.warnings)
+
+
 def test_a_round_that_was_being_asked_when_the_server_ended_counts_once(deployed):
     """The owner had charged it; its stored answer is the same."""
     end = [True]

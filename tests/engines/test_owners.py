@@ -785,6 +785,50 @@ def test_a_restored_copy_counts_rounds_that_an_owner_does_not_answer_again(run):
     assert again.accounts()["b"].taken == 3
 
 
+@pytest.mark.parametrize("enrolled_in", [0, 1, 2, 3])
+def test_a_copy_from_before_the_first_round_counts_what_owners_were_asked_for(run, enrolled_in):
+    """It has no checkpoint, and the others say that they were asked. b comes late, or never."""
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    before = run.owners(connections)
+    for round in range(2):
+        before.train(round, everywhere(run))
+    late = Away(connections["b"], range(1 + enrolled_in))
+    copy = run.owners(connections | {"b": late})
+    copy.enrol()
+    for round in range(3):
+        copy.train(round, everywhere(run))
+    assert copy.is_older
+    assert [copy.accounts()[name].taken for name in "abc"] == [3, 3, 3]
+
+
+def test_a_copy_counts_the_rounds_before_its_first_owner_came(run):
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    before = run.owners(connections)
+    for round in range(3):
+        before.train(round, Helpers(("b",), lambda names: run.served.start.expand(len(names), -1)))
+    copy = run.owners(connections | {"b": Away(connections["b"], {0, 1})})
+    for round in range(3):
+        copy.train(round, everywhere(run))
+    assert [copy.accounts()[name].taken for name in "abc"] == [3, 3, 3]
+
+
+def test_whoever_comes_late_to_a_run_that_is_no_copy_has_spent_nothing(run):
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    owners, _ = with_away(run, connections, {0, 1})
+    for round in range(3):
+        owners.train(round, everywhere(run))
+    assert not owners.is_older
+    assert owners.accounts()["b"].taken == 1
+
+
+class Saying(Storing):
+    """An owner that stores its answers, and says which rounds it was asked for."""
+
+    def ask(self, question):
+        answered = super().ask(question)
+        return replace(answered, first_round=self.connection.first_round) if isinstance(question, Enrol) else answered
+
+
 @pytest.mark.parametrize("after", [Declined(Refusal.BUDGET), None])
 def test_a_late_joiner_whose_round_was_asked_is_counted_after_a_restart(run, after):
     """b comes in round 1, charges it, and is away or declines once the server is back."""

@@ -130,7 +130,7 @@ def _trained(begun: _Begun, owners: Owners, engine: Owners | Chosen, watch: Watc
         carrier=carrier(),
         participation=choice.chosen_by,
         share=choice.share,
-        resumed=begun.started.resumed,
+        resumed=max(begun.started.resumed, int(owners.is_older)),
         rehearsal=begun.rehearsal,
     )
     took = time.perf_counter() - since

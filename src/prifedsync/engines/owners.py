@@ -8,7 +8,8 @@ An owner that declines the run is refused for good. One that cannot be reached w
 costs nothing, and is enrolled again before the next one that asks it.
 
 Owners count what they have charged; whoever asks counts what they may have charged, and never less. After a restart it does
-not know what was asked before. Until an owner says so itself, each round without an answer of it counts.
+not know what was asked before. Until an owner says so itself, each round without an answer of it counts. The same holds
+where an owner says that it was asked, and nobody here has asked it: the server is an older copy.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ class Owners:
         self._is_enrolled = False
         self._away: dict[str, str] = {}  # in this round
         self._in_doubt: set[str] = set()  # who may have been asked more than is known, before a restart
+        self._known: set[str] = set()  # who was asked for a slot since then
+        self.is_older = False  # an owner was asked before that nobody here has asked
         self._round_now = 0
         self._scores: dict[str, dict[str, float | None]] = {}
 
@@ -182,13 +185,29 @@ class Owners:
             if isinstance(answer, Accepted):
                 self._check_introduction(name, answer.introduction)
                 self._owners[name] = owner.enrolled(answer.head)
-                if answer.first_round <= self._round_now:
-                    self._in_doubt.discard(name)
+                self._note_asked(name, answer.first_round)
                 return answer.introduction
             raise Broken(answer.refusal.value if isinstance(answer, Declined) else str(answer))
         except Broken as broken:
             self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}", missed="")
         return None
+
+    def _note_asked(self, name: str, first_round: int) -> None:
+        """What an owner says of the rounds that it was asked for.
+
+        One that was asked for this one, and not by this engine, was asked by a server of which this is an older copy. All
+        its rounds may be charged, and those of owners that have not said so themselves.
+        """
+        if first_round <= self._round_now:
+            self._in_doubt.discard(name)
+            return
+        if name in self._in_doubt or name in self._known:
+            return
+        self.is_older = True
+        for _ in range(self._round_now):
+            self._owners[name] = self._owners[name].spent(self._jobs[name], 0)
+        silent = {other for other in self.names if self._owners[other].accepted is None}
+        self._in_doubt |= silent | {name}
 
     def _check_introduction(self, name: str, introduction: Introduction | None) -> None:
         """Whether the others can meet it; the signature is for them to check."""
@@ -322,6 +341,7 @@ class Owners:
             )
             for name, body in bodies.items()
         }  # fmt: skip
+        self._known.update(questions)
         got = {}
         for name, answer in self._ask(questions, self.patience).items():
             answers[name], row = self._read(name, slot, answer)
