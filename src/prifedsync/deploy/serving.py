@@ -95,7 +95,7 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     exchange = Exchange(_link(settings, places, most_answer_bytes(document, len(prepared.start))))
     connections = {name: Through(exchange, name, patience) for name in document.names}
     asks = cache(partial(begun.started.asks, places))  # once
-    owners = Noting(document, connections, prepared.start, prepared.sums, board=board, asks=asks)
+    owners = Noting(document, connections, prepared.start, prepared.sums, gathering=waiting.round, board=board, asks=asks)
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
         ending.enter_context(board)
@@ -148,10 +148,10 @@ class Noting(Owners):
 
     def __init__(
         self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *,
-        board: Board, asks: Callable[[], None],
+        gathering: float, board: Board, asks: Callable[[], None],
     ) -> None:  # fmt: skip
         """asks: is called before owners are asked for a round"""
-        super().__init__(document, connections, start, sums)
+        super().__init__(document, connections, start, sums, gathering=gathering)
         self._board = board
         self._asks = asks
 

@@ -101,11 +101,12 @@ class Owners:
 
     def __init__(
         self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None = None,
-        patience: float = 0.0,
+        patience: float = 0.0, gathering: float = 0.0,
     ) -> None:  # fmt: skip
         """start     w_0, whose length and type all vectors have
         sums      those of the document's jobs, where it is summed
         patience  seconds for which an owner that cannot be reached, or is busy, is asked again: a slot has one reply
+        gathering seconds for which a round waits until there are enough clients for a masked sum
         """
         self.document = document
         self.names = document.names
@@ -117,6 +118,7 @@ class Owners:
         self.sums = sums
         self.start = start
         self.patience = patience
+        self.gathering = gathering
         self.attempts = 0  # spare ones that this run has used
         self._connections = dict(connections)
         self._jobs = {job.client: job for job in document.jobs}
@@ -237,6 +239,7 @@ class Owners:
             self._enrol_missed(helpers.names)
         else:
             self.enrol()
+        self._gather(helpers.names)
         self._scores = {}
         answers = {name: self._before_asking(name) for name in helpers.names}
         present = self._there(name for name in self.names if name in answers)
@@ -275,6 +278,19 @@ class Owners:
             time.sleep(PAUSE)
             away = self._away_now()
         return away
+
+    def _gather(self, asked: Sequence[str]) -> None:
+        """Wait a while for enough clients for a masked sum: rounds with fewer pass at once, and would use the run up."""
+        end = time.monotonic() + self.gathering
+        while self._is_short(asked) and time.monotonic() < end:
+            time.sleep(PAUSE)
+            self._away = self._some_there(asked)
+            self._enrol_missed(asked)
+
+    def _is_short(self, asked: Sequence[str]) -> bool:
+        """Whether fewer are there than a sum needs, and enough may come."""
+        least = self.document.least if self.document.masks else 0
+        return len(self._there(asked)) < least <= len(self._willing(asked))
 
     def _is_any_there(self, names: Iterable[str]) -> bool:
         """Whether any of these is seen."""
