@@ -144,6 +144,20 @@ def test_a_server_that_is_ended_by_a_signal_goes_on(deployed, number):
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
 
 
+def test_two_signals_at_once_stop_once():
+    """Whoever stops holds a lock of an event, and the second one would wait for it for ever."""
+    stops = []
+
+    def stop():
+        stops.append(1)
+        if len(stops) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    with survived(signal.SIGHUP), pytest.raises(KeyboardInterrupt), serving.stopped_by_signals(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stops == [1]
+
+
 def test_a_closed_terminal_ends_nothing_under_nohup(deployed):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -204,8 +204,17 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], field: str, seco
 def stopped_by_signals(stop: Callable[[], None] = lambda: None) -> Iterator[None]:
     """SIGTERM, a closed terminal and a second Ctrl-C end the run at once: what was saved is enough to go on."""
 
+    is_stopping = False
+
     def end(number: int, frame: FrameType | None) -> None:
-        stop()  # whoever waits for an answer waits no longer
+        nonlocal is_stopping
+        if is_stopping:  # the signal before it is at it: to stop twice at once would wait for its own lock
+            return
+        is_stopping = True
+        try:
+            stop()  # whoever waits for an answer waits no longer
+        finally:
+            is_stopping = False
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM, signal.SIGINT]
