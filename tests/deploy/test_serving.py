@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -142,6 +142,21 @@ def test_a_server_that_is_ended_by_a_signal_goes_on(deployed, number):
     assert [owner.charged for owner in deployed.owners.values()] == [3, 3]
     assert record.deployment["resumed"] == 1
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
+
+
+def test_a_signal_whose_exception_is_lost_ends_the_server_too(deployed):
+    """Python ignores an exception that comes in a destructor. The rounds after it are not asked, and not lost."""
+
+    def watch(event):
+        with suppress(KeyboardInterrupt):
+            ends(signal.SIGTERM, after=1)(event)
+
+    with survived(signal.SIGTERM), pytest.raises(KeyboardInterrupt):
+        deployed.serve(watch)
+    record = deployed.serve()
+    assert record.deployment["answers"] == {
+        name: {"sent": 3, "stayed": 0, "absent": 0, "refused": 0, "lost": 0} for name in CLIENTS
+    }
 
 
 def test_two_signals_at_once_stop_once():

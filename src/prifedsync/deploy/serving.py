@@ -95,7 +95,16 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     exchange = Exchange(_link(settings, places, most_answer_bytes(document, len(prepared.start))))
     connections = {name: Through(exchange, name, patience) for name in document.names}
     asks = cache(partial(begun.started.asks, places))  # once
-    owners = Noting(document, connections, prepared.start, prepared.sums, gathering=waiting.round, board=board, asks=asks)
+    owners = Noting(
+        document,
+        connections,
+        prepared.start,
+        prepared.sums,
+        gathering=waiting.round,
+        board=board,
+        asks=asks,
+        is_over=lambda: exchange.is_over,
+    )
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
         ending.enter_context(board)
@@ -148,17 +157,22 @@ class Noting(Owners):
 
     def __init__(
         self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *,
-        gathering: float, board: Board, asks: Callable[[], None],
+        gathering: float, board: Board, asks: Callable[[], None], is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """asks: is called before owners are asked for a round"""
+        """asks     is called before owners are asked for a round
+        is_over  whether nobody waits for answers any more
+        """
         super().__init__(document, connections, start, sums, gathering=gathering)
         self._board = board
         self._asks = asks
+        self._is_over = is_over
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         self._asks()
         self._board.round_begins(round, helpers.names)
         uploads = super().train(round, helpers)
+        if self._is_over():  # Python may lose the exception of a signal; clients that were not waited for are not lost
+            raise KeyboardInterrupt
         self._board.round_ends(uploads.answers, self.scores)
         return uploads
 

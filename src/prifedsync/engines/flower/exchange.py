@@ -147,6 +147,11 @@ class Exchange:
         for thread in self._threads:
             thread.join(timeout=PAUSE)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return self._over.is_set()
+
     def pause(self, seconds: float) -> None:
         """Wait, unless the run is over."""
         self._over.wait(seconds)
