@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import pytest
@@ -27,6 +26,7 @@ from prifedsync.record import UPPER_BOUNDS
 from prifedsync.values import BadValue
 
 from ..engines.flower.faking import FakeLink, faster, identity
+from ..owner.federations import ONE_PROCESS
 from .runs import made, policies, survived, written_config
 
 CLIENTS = ("north", "south")
@@ -40,7 +40,6 @@ class Owner:
         self.asked = []
         self.before = lambda question: None  # the owner is asked
         self._desk = Desk(policy, ledger, records_of(policy), OwnerLog(folder / f"{policy.client}.log"))
-        self._lock = threading.Lock()
 
     def __call__(self, link, message):
         frame = letters.frame_of(message)
@@ -50,7 +49,7 @@ class Owner:
             question = Answer(**{**vars(question), "helper": frame[end:]})
             self.asked.append((question.round, question.attempt))
             self.before(question)
-        with self._lock:
+        with ONE_PROCESS:
             answered = self._desk.decide(question, "1")
         link.reply(message, letters.content_of(answer_frame(answered)))
 
