@@ -517,6 +517,16 @@ def test_introductions_of_another_session(masked):
     masked.owner.answers(masked.slot(0, 0, b"t", new))
 
 
+def test_an_enrolment_that_is_sent_again_is_the_same_meeting(masked):
+    """Whoever asks may have taken either answer, and may have sent the second question long ago."""
+    met = masked.meets(b"s")
+    again = masked.owner.ask(enrol(masked.document, b"s"))
+    assert again.introduction == met[0]
+    masked.owner.answers(masked.slot(0, 0, b"s", met))
+    assert masked.owner.ask(enrol(masked.document, b"s")).introduction == met[0]
+    masked.owner.answers(masked.slot(1, 0, b"s", met))
+
+
 def test_a_peer_whose_key_was_replaced(masked):
     """Once the owner pins another key, nothing that the old one has signed is trusted, also in a session that began."""
     site = masked.owner.site

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +31,7 @@ from prifedsync.record import UPPER_BOUNDS
 from prifedsync.values import BadValue
 
 from ..engines.flower.faking import FakeLink, faster, identity
+from ..owner.federations import ONE_PROCESS
 from .runs import made, policies, survived, written_config
 
 CLIENTS = ("north", "south")
@@ -44,7 +45,6 @@ class Owner:
         self.asked = []
         self.before = lambda question: None  # the owner is asked
         self._desk = Desk(policy, ledger, records_of(policy), OwnerLog(folder / f"{policy.client}.log"))
-        self._lock = threading.Lock()
 
     def __call__(self, link, message):
         frame = letters.frame_of(message)
@@ -54,7 +54,7 @@ class Owner:
             question = Answer(**{**vars(question), "helper": frame[end:]})
             self.asked.append((question.round, question.attempt))
             self.before(question)
-        with self._lock:
+        with ONE_PROCESS:
             answered = self._desk.decide(question, "1")
         link.reply(message, letters.content_of(answer_frame(answered)))
 
@@ -191,6 +191,35 @@ def test_a_server_that_is_killed_repeats_one_round_at_most(deployed):
     assert spent(record) == dict.fromkeys(CLIENTS, 3)
 
 
+def test_a_signal_whose_exception_is_lost_ends_the_server_too(deployed):
+    """Python ignores an exception that comes in a destructor. The rounds after it are not asked, and not lost."""
+
+    def watch(event):
+        with suppress(KeyboardInterrupt):
+            ends(signal.SIGTERM, after=1)(event)
+
+    with survived(signal.SIGTERM), pytest.raises(KeyboardInterrupt):
+        deployed.serve(watch)
+    record = deployed.serve()
+    assert record.deployment["answers"] == {
+        name: {"sent": 3, "stayed": 0, "absent": 0, "refused": 0, "lost": 0} for name in CLIENTS
+    }
+
+
+def test_two_signals_at_once_stop_once():
+    """Whoever stops holds a lock of an event, and the second one would wait for it for ever."""
+    stops = []
+
+    def stop():
+        stops.append(1)
+        if len(stops) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    with survived(signal.SIGHUP), pytest.raises(KeyboardInterrupt), serving.stopped_by_signals(stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stops == [1]
+
+
 def test_a_closed_terminal_ends_nothing_under_nohup(deployed):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -224,6 +253,27 @@ def test_a_server_that_was_ended_before_it_asked_begins_again(deployed, monkeypa
     record = deployed.serve()
     assert record.deployment["resumed"] == 0
     assert json.loads(deployed.places.begun.read_text()) == begun | {"asked": True}
+
+
+def test_a_copy_of_the_server_from_before_the_first_round_counts_what_owners_say(deployed, monkeypatch):
+    """It was made while the server waited for its clients. South was asked for two rounds since, and is gone."""
+    with pytest.raises(KeyboardInterrupt):
+        deployed.serve(ends(signal.SIGTERM, after=2))
+    begun = json.loads(deployed.places.begun.read_text())
+    deployed.places.begun.write_text(json.dumps(begun | {"asked": False}))
+    shutil.rmtree(deployed.places.run)
+    deployed.edit("begin = ", "begin = 0.2 #")
+
+    def without_south(*given, **more):
+        link = deployed.link()
+        del link.nodes["south"]
+        return link
+
+    monkeypatch.setattr(serving, "_link", without_south)
+    monkeypatch.setattr(exchanges, "SHORT", 0.05)
+    record = deployed.serve()
+    assert spent(record)["south"] >= deployed.owners["south"].charged == 2
+    assert any(UPPER_BOUNDS in warning for warning in record.warnings)
 
 
 def test_a_round_that_was_being_asked_when_the_server_ended_counts_once(deployed):

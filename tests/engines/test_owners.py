@@ -460,6 +460,44 @@ def test_a_masked_run_goes_on_without_whoever_ends_it_for_itself(refusal):
     assert owners.accounts()["b"].taken == 1 + (refusal in MAY_HAVE_CHARGED)
 
 
+def test_a_masked_run_goes_on_without_an_owner_that_distrusts_another():
+    """It has pinned an older key of a: that would cost a spare attempt in every round, and then every round."""
+    run, connections = masked(rounds=5, attempts=1)
+    owners = run.owners(connections | {"b": declining(connections["b"], Refusal.INTRODUCTION, after=1)})
+    rounds = run.apart(owners)
+    assert [uploads.senders for _, uploads in rounds] == [("a", "c")] * 5
+    assert [uploads.attempts for _, uploads in rounds] == [2, 1, 1, 1, 1]
+    assert owners.accounts()["b"].taken == 0
+
+
+def test_nobody_is_left_out_where_all_distrust_the_same_one():
+    """Its key is a new one. Once their owners have pinned it, the run goes on."""
+    run, connections = masked(rounds=3)
+    distrust = {name: declining(connections[name], Refusal.INTRODUCTION, after=1) for name in "bc"}
+    owners = run.owners(connections | distrust)
+    assert owners.train(0, everywhere(run)).senders == ()
+    assert all(not owner.refused for owner in owners._owners.values())
+
+
+def test_a_masked_run_goes_on_without_an_owner_whose_machine_is_there_and_whose_daemon_is_not():
+    """It costs one spare attempt, and when it is back it is in the sum again."""
+    run, connections = masked(rounds=6, attempts=1)
+    away = Away(connections["b"], range(2, 6))
+    owners = run.owners(connections | {"b": away})
+    rounds = run.apart(owners)
+    apart = ("a", "c")
+    together = ("a", "b", "c")
+    assert [uploads.senders for _, uploads in rounds] == [together, apart, apart, apart, apart, together]
+    assert [uploads.attempts for _, uploads in rounds] == [1, 2, 1, 1, 1, 1]
+    assert away.asked == ["Enrol", "Answer", "Answer", "Enrol", "Enrol", "Enrol", "Enrol", "Answer"]
+    accounts = owners.accounts()
+    assert [accounts[name].taken for name in "abc"] == [7, 3, 7]  # the slot in which it left counts
+    for name, connection in connections.items():
+        assert connection.trainer.engine.accounts()[name].taken <= accounts[name].taken
+    for round, (_, uploads) in enumerate(rounds):
+        assert run.held.sums.change(uploads.total.value, uploads.senders, round).abs().max() < 100
+
+
 def test_a_closed_run_is_not_asked_for_again_and_its_slot_counts_once(run):
     """It may be closed because its owner has lost entries, and that slot may be among them."""
     connections = run.direct(SeededDraws(5))
@@ -747,6 +785,50 @@ def test_a_restored_copy_counts_rounds_that_an_owner_does_not_answer_again(run):
     assert again.accounts()["b"].taken == 3
 
 
+@pytest.mark.parametrize("enrolled_in", [0, 1, 2, 3])
+def test_a_copy_from_before_the_first_round_counts_what_owners_were_asked_for(run, enrolled_in):
+    """It has no checkpoint, and the others say that they were asked. b comes late, or never."""
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    before = run.owners(connections)
+    for round in range(2):
+        before.train(round, everywhere(run))
+    late = Away(connections["b"], range(1 + enrolled_in))
+    copy = run.owners(connections | {"b": late})
+    copy.enrol()
+    for round in range(3):
+        copy.train(round, everywhere(run))
+    assert copy.is_older
+    assert [copy.accounts()[name].taken for name in "abc"] == [3, 3, 3]
+
+
+def test_a_copy_counts_the_rounds_before_its_first_owner_came(run):
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    before = run.owners(connections)
+    for round in range(3):
+        before.train(round, Helpers(("b",), lambda names: run.served.start.expand(len(names), -1)))
+    copy = run.owners(connections | {"b": Away(connections["b"], {0, 1})})
+    for round in range(3):
+        copy.train(round, everywhere(run))
+    assert [copy.accounts()[name].taken for name in "abc"] == [3, 3, 3]
+
+
+def test_whoever_comes_late_to_a_run_that_is_no_copy_has_spent_nothing(run):
+    connections = {name: Saying(connection) for name, connection in run.direct(SeededDraws(5)).items()}
+    owners, _ = with_away(run, connections, {0, 1})
+    for round in range(3):
+        owners.train(round, everywhere(run))
+    assert not owners.is_older
+    assert owners.accounts()["b"].taken == 1
+
+
+class Saying(Storing):
+    """An owner that stores its answers, and says which rounds it was asked for."""
+
+    def ask(self, question):
+        answered = super().ask(question)
+        return replace(answered, first_round=self.connection.first_round) if isinstance(question, Enrol) else answered
+
+
 @pytest.mark.parametrize("after", [Declined(Refusal.BUDGET), None])
 def test_a_late_joiner_whose_round_was_asked_is_counted_after_a_restart(run, after):
     """b comes in round 1, charges it, and is away or declines once the server is back."""
@@ -831,3 +913,32 @@ def test_a_round_does_not_wait_where_all_have_declined(run):
     owners = run.owners(declines)
     found = owners.train(0, everywhere(run))
     assert all(isinstance(answer, Refused) for answer in found.answers.values())
+
+
+def test_a_masked_round_waits_while_too_few_are_there(monkeypatch):
+    """A cut that leaves one of three would use all rounds up in a moment."""
+    monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    run, connections = masked(rounds=3)
+    watched = {"b": Watched(connections["b"], 5), "c": Watched(connections["c"], 10**9)}
+    owners = Owners(run.document, connections | watched, run.served.start, run.served.sums, gathering=30.0)
+    assert [uploads.senders for _, uploads in run.apart(owners)] == [("a", "b")] * 3
+    assert owners.accounts()["c"].taken == 0
+
+
+def test_a_masked_round_waits_for_a_daemon_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    run, connections = masked(rounds=2)
+    late = {name: Away(connections[name], range(4)) for name in "bc"}
+    owners = Owners(run.document, connections | late, run.served.start, run.served.sums, gathering=30.0)
+    assert [len(uploads.senders) for _, uploads in run.apart(owners)] == [3, 3]
+
+
+def test_a_masked_round_waits_no_longer_than_it_may_nor_for_those_who_declined(monkeypatch):
+    monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    run, connections = masked(rounds=1)
+    gone = {name: Watched(connections[name], 10**9) for name in "bc"}
+    owners = Owners(run.document, connections | gone, run.served.start, run.served.sums, gathering=0.1)
+    assert owners.train(0, everywhere(run)).senders == ()
+    declines = {name: Gate(None, open=False, says=Declined(Refusal.BUDGET)) for name in "bc"}
+    refused = Owners(run.document, connections | declines, run.served.start, run.served.sums, gathering=1e9)
+    assert refused.train(0, everywhere(run)).senders == ()

@@ -95,7 +95,16 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
     exchange = Exchange(_link(settings, places, most_answer_bytes(document, len(prepared.start))))
     connections = {name: Through(exchange, name, patience) for name in document.names}
     asks = cache(partial(begun.started.asks, places))  # once
-    owners = Noting(document, connections, prepared.start, prepared.sums, board=board, asks=asks)
+    owners = Noting(
+        document,
+        connections,
+        prepared.start,
+        prepared.sums,
+        gathering=waiting.round,
+        board=board,
+        asks=asks,
+        is_over=lambda: exchange.is_over,
+    )
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
         ending.enter_context(board)
@@ -130,7 +139,7 @@ def _trained(begun: _Begun, owners: Owners, engine: Owners | Chosen, watch: Watc
         carrier=carrier(),
         participation=choice.chosen_by,
         share=choice.share,
-        resumed=begun.started.resumed,
+        resumed=max(begun.started.resumed, int(owners.is_older)),
         rehearsal=begun.rehearsal,
     )
     took = time.perf_counter() - since
@@ -148,17 +157,22 @@ class Noting(Owners):
 
     def __init__(
         self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None, *,
-        board: Board, asks: Callable[[], None],
+        gathering: float, board: Board, asks: Callable[[], None], is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """asks: is called before owners are asked for a round"""
-        super().__init__(document, connections, start, sums)
+        """asks     is called before owners are asked for a round
+        is_over  whether nobody waits for answers any more
+        """
+        super().__init__(document, connections, start, sums, gathering=gathering)
         self._board = board
         self._asks = asks
+        self._is_over = is_over
 
     def train(self, round: int, helpers: Helpers) -> Uploads | Summed:
         self._asks()
         self._board.round_begins(round, helpers.names)
         uploads = super().train(round, helpers)
+        if self._is_over():  # Python may lose the exception of a signal; clients that were not waited for are not lost
+            raise KeyboardInterrupt
         self._board.round_ends(uploads.answers, self.scores)
         return uploads
 
@@ -204,8 +218,17 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], field: str, seco
 def stopped_by_signals(stop: Callable[[], None] = lambda: None) -> Iterator[None]:
     """SIGTERM, a closed terminal and a second Ctrl-C end the run at once: what was saved is enough to go on."""
 
+    is_stopping = False
+
     def end(number: int, frame: FrameType | None) -> None:
-        stop()  # whoever waits for an answer waits no longer
+        nonlocal is_stopping
+        if is_stopping:  # the signal before it is at it: to stop twice at once would wait for its own lock
+            return
+        is_stopping = True
+        try:
+            stop()  # whoever waits for an answer waits no longer
+        finally:
+            is_stopping = False
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM, signal.SIGINT]

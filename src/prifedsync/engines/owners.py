@@ -8,7 +8,8 @@ An owner that declines the run is refused for good. One that cannot be reached w
 costs nothing, and is enrolled again before the next one that asks it.
 
 Owners count what they have charged; whoever asks counts what they may have charged, and never less. After a restart it does
-not know what was asked before. Until an owner says so itself, each round without an answer of it counts.
+not know what was asked before. Until an owner says so itself, each round without an answer of it counts. The same holds
+where an owner says that it was asked, and nobody here has asked it: the server is an older copy.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
+DISTRUSTS = Refused(Refusal.INTRODUCTION.value)  # and one that has pinned another key of somebody in it
 PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
 MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.SLOT,  # its reply was lost on the way
@@ -99,11 +101,12 @@ class Owners:
 
     def __init__(
         self, document: RunDocument, connections: Mapping[str, Asked], start: Tensor, sums: Sums | None = None,
-        patience: float = 0.0,
+        patience: float = 0.0, gathering: float = 0.0,
     ) -> None:  # fmt: skip
         """start     w_0, whose length and type all vectors have
         sums      those of the document's jobs, where it is summed
         patience  seconds for which an owner that cannot be reached, or is busy, is asked again: a slot has one reply
+        gathering seconds for which a round waits until there are enough clients for a masked sum
         """
         self.document = document
         self.names = document.names
@@ -115,6 +118,7 @@ class Owners:
         self.sums = sums
         self.start = start
         self.patience = patience
+        self.gathering = gathering
         self.attempts = 0  # spare ones that this run has used
         self._connections = dict(connections)
         self._jobs = {job.client: job for job in document.jobs}
@@ -124,6 +128,8 @@ class Owners:
         self._is_enrolled = False
         self._away: dict[str, str] = {}  # in this round
         self._in_doubt: set[str] = set()  # who may have been asked more than is known, before a restart
+        self._known: set[str] = set()  # who was asked for a slot since then
+        self.is_older = False  # an owner was asked before that nobody here has asked
         self._round_now = 0
         self._scores: dict[str, dict[str, float | None]] = {}
 
@@ -181,13 +187,29 @@ class Owners:
             if isinstance(answer, Accepted):
                 self._check_introduction(name, answer.introduction)
                 self._owners[name] = owner.enrolled(answer.head)
-                if answer.first_round <= self._round_now:
-                    self._in_doubt.discard(name)
+                self._note_asked(name, answer.first_round)
                 return answer.introduction
             raise Broken(answer.refusal.value if isinstance(answer, Declined) else str(answer))
         except Broken as broken:
             self._owners[name] = replace(owner, refused=f"the owner does not take the run: {broken}", missed="")
         return None
+
+    def _note_asked(self, name: str, first_round: int) -> None:
+        """What an owner says of the rounds that it was asked for.
+
+        One that was asked for this one, and not by this engine, was asked by a server of which this is an older copy. All
+        its rounds may be charged, and those of owners that have not said so themselves.
+        """
+        if first_round <= self._round_now:
+            self._in_doubt.discard(name)
+            return
+        if name in self._in_doubt or name in self._known:
+            return
+        self.is_older = True
+        for _ in range(self._round_now):
+            self._owners[name] = self._owners[name].spent(self._jobs[name], 0)
+        silent = {other for other in self.names if self._owners[other].accepted is None}
+        self._in_doubt |= silent | {name}
 
     def _check_introduction(self, name: str, introduction: Introduction | None) -> None:
         """Whether the others can meet it; the signature is for them to check."""
@@ -217,6 +239,7 @@ class Owners:
             self._enrol_missed(helpers.names)
         else:
             self.enrol()
+        self._gather(helpers.names)
         self._scores = {}
         answers = {name: self._before_asking(name) for name in helpers.names}
         present = self._there(name for name in self.names if name in answers)
@@ -256,6 +279,19 @@ class Owners:
             away = self._away_now()
         return away
 
+    def _gather(self, asked: Sequence[str]) -> None:
+        """Wait a while for enough clients for a masked sum: rounds with fewer pass at once, and would use the run up."""
+        end = time.monotonic() + self.gathering
+        while self._is_short(asked) and time.monotonic() < end:
+            time.sleep(PAUSE)
+            self._away = self._some_there(asked)
+            self._enrol_missed(asked)
+
+    def _is_short(self, asked: Sequence[str]) -> bool:
+        """Whether fewer are there than a sum needs, and enough may come."""
+        least = self.document.least if self.document.masks else 0
+        return len(self._there(asked)) < least <= len(self._willing(asked))
+
     def _is_any_there(self, names: Iterable[str]) -> bool:
         """Whether any of these is seen."""
         connections = [self._connections[name] for name in names]
@@ -293,6 +329,8 @@ class Owners:
             if len(got) == len(listed):
                 total = torch.from_numpy(summed([row.numpy().tobytes() for row in got.values()]))
                 break
+            if len(got) >= self.sums.least:  # else it may be all who distrust the same one, and their owners can mend that
+                self._note_distrust(name for name in listed if answers[name] == DISTRUSTS)
             restarted = [name for name in listed if answers[name] == RESTARTED]
             if restarted:
                 self.enrol()
@@ -319,6 +357,7 @@ class Owners:
             )
             for name, body in bodies.items()
         }  # fmt: skip
+        self._known.update(questions)
         got = {}
         for name, answer in self._ask(questions, self.patience).items():
             answers[name], row = self._read(name, slot, answer)
@@ -336,12 +375,16 @@ class Owners:
             self._note_over(name, answer.refusal)
             return Refused(answer.refusal.value), None
         try:
+            if isinstance(answer, Broken):
+                raise answer
             if not isinstance(answer, Reply):
                 raise Broken(str(answer))
             self._owners[name] = owner.answered(answer.head, (slot.round, slot.attempt))
             row = self._row(job, answer)
         except Broken as broken:
             self._owners[name] = self._owners[name].spent(job, slot.attempt)
+            if answer is broken:
+                self._note_silent(name, broken)
             return Lost(f"the owner's answer cannot be used: {broken}"), None
         self._note_scores(name, answer)
         if row is None:
@@ -356,8 +399,21 @@ class Owners:
         owner may change.
         """
         if refusal is Refusal.CLOSED or (self.document.masks and refusal in OVER):
-            why = f"the owner does not take the run any more: {refusal.value}"
-            self._owners[name] = replace(self._owners[name], refused=why)
+            self._leave_out(name, refusal)
+
+    def _note_distrust(self, names: Iterable[str]) -> None:
+        """Ask no more of owners that distrust somebody whom the others trust: they would decline all later sums too."""
+        for name in names:
+            self._leave_out(name, Refusal.INTRODUCTION)
+
+    def _leave_out(self, name: str, refusal: Refusal) -> None:
+        why = f"the owner does not take the run any more: {refusal.value}"
+        self._owners[name] = replace(self._owners[name], refused=why)
+
+    def _note_silent(self, name: str, why: Broken) -> None:
+        """Enrol an owner that gave no answer before it is asked again: in a list of a sum it would cost as much."""
+        if self.document.masks:
+            self._owners[name] = replace(self._owners[name], missed=f"was not reached: {why}")
 
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
         """The vector of a reply; None where the client is absent."""

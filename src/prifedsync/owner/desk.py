@@ -147,9 +147,10 @@ class Desk:
         if known is not None and not known.open:
             raise _Refused(Refusal.CLOSED)
         self._check_admission(document)
-        meeting = self._new_meeting(document, session) if document.masks else None
-        held = None if meeting else self._held.get(document.run)
-        trainer = held.trainer if held else self._built(document, meeting)
+        meeting = self._meeting(document, session) if document.masks else None
+        peer = meeting.peer if meeting else None
+        held = self._held.get(document.run)
+        trainer = held.trainer if held and held.trainer.peer is peer else self._built(document, meeting)
         job = self._job(document)
         assert job.plan is not None  # admission
         if not self.ledger.reserve(
@@ -170,6 +171,11 @@ class Desk:
         job = document.job(self.policy.client)
         assert job is not None  # admission
         return job
+
+    def _meeting(self, document: RunDocument, session: bytes) -> _Meeting:
+        """That of this session. Where the enrolment is sent again it is the same: the others may have either answer."""
+        known = self._meetings.get(document.run)
+        return known if known and known.session == session else self._new_meeting(document, session)
 
     def _new_meeting(self, document: RunDocument, session: bytes) -> _Meeting:
         """This owner's side of a new session."""

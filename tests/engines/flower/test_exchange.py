@@ -128,6 +128,20 @@ def test_errors_alone_are_endured_as_long_as_an_absence(link):
     assert 1 < len(link.pushed) <= 11
 
 
+def test_an_owner_that_worked_for_long_and_was_killed_is_waited_for_as_any_other(link):
+    """The time in which it worked is not one in which it was away."""
+
+    def dies(link, question):
+        timer = threading.Timer(0.5, says_error, (link, question))
+        timer.daemon = True
+        timer.start()
+
+    link.site("a", in_turn(dies, says_error, echoes))
+    with asking(link) as exchange:
+        brief = Patience(whole=60.0, first=30.0, offline=0.3)
+        assert exchange.ask_aside("a", patience=brief).result(10) == frame_of(b"a")
+
+
 def test_of_a_long_error_a_line_is_kept(link):
     link.site("a", lambda link, question: says_error(link, question, 2, "x" * 10**6))
     with pytest.raises(NoAnswer) as caught:

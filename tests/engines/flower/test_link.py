@@ -297,9 +297,26 @@ def test_half_a_line_changes_nothing_until_it_is_whole():
     assert link._keys_now() == known
     roster["b"] = b""  # how a file comes that the server's user cannot read
     assert link._keys_now() == known
-    roster["c"] = b"ecdsa-sha2-nistp384"
-    assert link._keys_now() == known
+    for wrong in (b"ecdsa-sha2-nistp384", b"ssh-of-tomorrow AAAA"):
+        roster["c"] = wrong
+        assert link._keys_now() == known
     roster["b"] = whole
+    roster["c"] = public_line()
+    assert set(link._keys_now()) == {"a", "b", "c"}
+
+
+def test_a_key_of_another_client_changes_nothing():
+    """Somebody has put a line into the wrong file: the answers of one client would count for another."""
+    roster = {name: public_line() for name in "ab"}
+    link = Link(Place(Control(refused="")), b"secret", lambda: roster)
+    link.enlist()
+    known = link._enlisted
+    for wrong, right in ("ab", "ba"):
+        own, roster[wrong] = roster[wrong], roster[right] + b" with a comment"
+        assert link._keys_now() == known
+        roster[wrong] = own
+    roster["c"] = roster["a"]
+    assert link._keys_now() == known
     roster["c"] = public_line()
     assert set(link._keys_now()) == {"a", "b", "c"}
 
@@ -420,7 +437,7 @@ def test_a_line_that_is_no_key_is_reported_once(link, caplog):
     roster["a"] = roster["a"][:20]
     for _ in range(3):
         assert link._keys_now() == link._enlisted
-    assert caplog.text.count("the key of client a cannot be read, or is none") == 1
+    assert caplog.text.count("the key of client a cannot be read, is none, or is another client's") == 1
 
 
 def test_two_who_enlist_at_once_do_not_undo_each_other():

@@ -147,6 +147,11 @@ class Exchange:
         for thread in self._threads:
             thread.join(timeout=PAUSE)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return self._over.is_set()
+
     def pause(self, seconds: float) -> None:
         """Wait, unless the run is over."""
         self._over.wait(seconds)
@@ -190,6 +195,7 @@ class Exchange:
         end = self._clock() + patience.whole
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
+        has_failed = False  # the last try: nobody was there from its end on
         lost = 0
         wait = patience.first + len(frame) // SLOWEST
         while (left := end - self._clock()) > 0:
@@ -216,10 +222,13 @@ class Exchange:
                     self._over.wait(PAUSE)
                     end += self._clock() - begun
                 elif asked.wrong:
+                    since = begun if has_failed else self._clock()  # an owner that was killed may have worked until then
                     self._over.wait(PAUSE)
-                    unheard += self._clock() - begun
+                    unheard += self._clock() - since
+                    has_failed = True
                 else:  # it may still be worked on
                     wait = min(2 * wait, patience.whole)
+                    has_failed = False
             if unheard >= most:
                 self._gone.add(name)
                 break

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -167,18 +168,27 @@ class Link:
             _register(control, key, name)
 
     def _keys_now(self) -> dict[str, bytes]:
-        """The public keys of the roster. One that cannot be read is being written: the last good one stays until it is."""
+        """The public keys of the roster. One that cannot be read is being written: the last good one stays until it is.
+
+        So it does where the key is that of another client: the answers of one would be taken for those of both.
+        """
+        lines = self._roster()
+        read = {name: _readable(line) for name, line in lines.items()}
+        keys = list(read.values())
         found = {}
-        for name, line in self._roster().items():
-            try:
-                found[name] = _pem(line)
-            except ValueError:
-                if name in self._enlisted:
-                    found[name] = self._enlisted[name]
-                if self._reported.get(name) != line:
-                    self._reported[name] = line
-                    log.warning("the key of client %s cannot be read, or is none: the last one that could be stays", name)
+        for name, key in read.items():
+            last = self._enlisted.get(name)
+            if key is None or (key != last and keys.count(key) > 1):
+                self._report(name, lines[name])
+                key = last
+            if key is not None:
+                found[name] = key
         return found
+
+    def _report(self, name: str, line: bytes) -> None:
+        if self._reported.get(name) != line:
+            self._reported[name] = line
+            log.warning("the key of client %s cannot be read, is none, or is another client's: the last one stays", name)
 
     def _submit(self) -> None:
         bundle, _ = build_fab_from_files(BUNDLE)
@@ -335,6 +345,14 @@ def _register(control: ControlHttpClient, key: bytes, name: str) -> None:
             raise
         said = error.response.text[:MOST_SAID]
         log.warning("the SuperLink does not take the key of client %s, which needs a new one: %s", name, said)
+
+
+def _readable(line: bytes) -> bytes | None:
+    """A line of the roster as the SuperLink stores it; None where it is no key."""
+    try:
+        return _pem(line)
+    except (ValueError, UnsupportedAlgorithm):
+        return None
 
 
 def _pem(key: bytes) -> bytes:
