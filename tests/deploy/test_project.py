@@ -463,7 +463,13 @@ def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml", "tables"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "fl.example.org:9092", "a b", "ä.example", "", "1.2.3", "-a.org", "[::]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0.0.0.0", "fl.example.org:9092", "a b", "ä.example", "", "1.2.3", "-a.org", "[::]"),
+        *("224.0.0.1", "fe80::1%eth0"),  # of many machines, and of an interface of one machine
+    ],
+)
 def test_a_host_that_no_client_reaches_is_refused(tmp_path, host):
     with pytest.raises(BadValue, match="host = "):
         made(tmp_path / "p", hosts=(host,))
@@ -476,6 +482,7 @@ def test_a_host_that_no_client_reaches_is_refused(tmp_path, host):
         (("::1",), "::1", "[::1]:9092"),
         (("2001:db8::7", "::1"), "::", "[::1]:9092"),
         (("fl.example.org", "2001:db8::7"), "0.0.0.0", "127.0.0.1:9092"),
+        (("2001:db8::7", "fl.example.org"), "::", "[::1]:9092"),  # clients are told the first one
         (("10.0.0.7",), "0.0.0.0", "127.0.0.1:9092"),
     ],
 )
@@ -497,3 +504,9 @@ def test_an_insecure_project_is_for_one_machine_and_has_no_keys(tmp_path):
     assert not names & {"ca.key", "ca.crt", "server.key", "node.key", "nodes", "authority", "tls"}
     assert "insecure" in (tmp_path / "p/README.md").read_text()
     assert all(pinned(policy) for policy in policies(tmp_path / "p").values())
+
+
+def test_what_the_program_alone_sets_is_not_suggested_as_a_field(tmp_path):
+    (tmp_path / "server.toml").write_text('folder = "x"')
+    with pytest.raises(BadValue, match=r'^folder = "x" is not a field; prifedsync deploy init DIR writes it'):
+        server_settings(tmp_path)

@@ -65,6 +65,9 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         _checked(self, ServerSettings)
+        if not _can_be_looked_up(self.listen.host):
+            remedy = "give an address of this machine; 0.0.0.0 is all of them, and :: all by IPv6"
+            raise BadValue("listen.host", self.listen.host, "must be a host name or an IP address", remedy)
         _check_insecure(self.insecure, "listen.host", self.listen.host)
         if self.participation.chosen_by == "clients" and self.participation.share != 1:
             rule = 'is read with participation.chosen_by = "server" alone'
@@ -99,7 +102,8 @@ class SiteSettings:
             if not getattr(self, name):
                 raise BadValue(name, '""', "must be set", f'give it in site.toml: {name} = "…"')
         host, colon, port = self.server.rpartition(":")
-        if not (HOST.fullmatch(host) and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
+        known = HOST.fullmatch(host) and _can_be_looked_up(host)
+        if not (known and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
             raise BadValue("server", self.server, 'must be "host:port"', 'as in "fl.example.org:9092"')
         _check_insecure(self.insecure, "server", host.strip("[]"))
 
@@ -144,6 +148,15 @@ def _checked(settings: Any, kind: type[Any]) -> None:
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in values(kind, given, "", kind).items():
         object.__setattr__(settings, name, value)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether a socket takes it for a host. One whose labels are empty or too long is an error there, and not an answer."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return host.isprintable()
 
 
 def _check_insecure(insecure: bool, field: str, host: str) -> None:
