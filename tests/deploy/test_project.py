@@ -20,7 +20,15 @@ from prifedsync.deploy.example import HOSPITALS, TESTS, UNLABELLED, example
 from prifedsync.deploy.hosts import ALWAYS, Reached
 from prifedsync.deploy.places import ProjectPlaces, ServerPlaces, SitePlaces
 from prifedsync.deploy.project import _question_bytes
-from prifedsync.deploy.settings import MOST_QUESTION, ListenConfig, ServerSettings, server_settings, site_settings
+from prifedsync.deploy.settings import (
+    MOST_QUESTION,
+    ListenConfig,
+    ServerSettings,
+    SiteSettings,
+    WaitingConfig,
+    server_settings,
+    site_settings,
+)
 from prifedsync.owner import admission
 from prifedsync.owner.checkup import checkup
 from prifedsync.owner.desk import Desk
@@ -190,6 +198,19 @@ def test_an_owner_enrols_the_run(project, asked, tmp_path):
         assert isinstance(desk.enrol(Enrol(asked.mapping, b"s" * 32), "1"), Accepted)
         other = document(project, 2, rounds=21)
         assert desk.enrol(Enrol(other.mapping, b"s" * 32), "1") == Declined(Refusal.ROUNDS)
+
+
+def test_a_masked_enrolment_that_comes_twice_has_one_introduction(project, asked, tmp_path):
+    """The server takes the answer to any try, and others have met what it said."""
+    policy = policies(project)["hospital-b"]
+    with new_ledger(policy, tmp_path) as ledger:
+        desk = Desk(policy, ledger, records_of(policy), OwnerLog(tmp_path / "log"))
+        first = desk.enrol(Enrol(asked.mapping, b"s" * 32), "1")
+        trainer = desk._held[asked.run].trainer
+        assert desk.enrol(Enrol(asked.mapping, b"s" * 32), "1").introduction == first.introduction
+        assert desk._held[asked.run].trainer is trainer
+        assert desk.enrol(Enrol(asked.mapping, b"t" * 32), "1").introduction != first.introduction
+        assert desk._held[asked.run].trainer is not trainer
 
 
 def noise_of(document):
@@ -510,3 +531,11 @@ def test_what_the_program_alone_sets_is_not_suggested_as_a_field(tmp_path):
     (tmp_path / "server.toml").write_text('folder = "x"')
     with pytest.raises(BadValue, match=r'^folder = "x" is not a field; prifedsync deploy init DIR writes it'):
         server_settings(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["begin", "round", "question", "offline"])
+def test_a_time_that_no_clock_takes_is_refused(name):
+    with pytest.raises(BadValue, match=rf"^waiting\.{name} = 1e\+300 must be a number .* 1e\+07\]"):
+        ServerSettings(waiting=WaitingConfig(**{name: 1e300}))
+    with pytest.raises(BadValue, match=r"^wait = 1e\+300 must be a number in \(0, 1e\+07\]"):
+        SiteSettings(client="a", server="fl:9092", wait=1e300)

@@ -147,8 +147,9 @@ class Desk:
         if known is not None and not known.open:
             raise _Refused(Refusal.CLOSED)
         self._check_admission(document)
-        meeting = self._new_meeting(document, session) if document.masks else None
-        held = None if meeting else self._held.get(document.run)
+        known_meeting = self._meetings.get(document.run)
+        meeting = self._meeting_of(document, session) if document.masks else None
+        held = self._held.get(document.run) if meeting is known_meeting else None
         trainer = held.trainer if held else self._built(document, meeting)
         job = self._job(document)
         assert job.plan is not None  # admission
@@ -171,8 +172,11 @@ class Desk:
         assert job is not None  # admission
         return job
 
-    def _new_meeting(self, document: RunDocument, session: bytes) -> _Meeting:
-        """This owner's side of a new session."""
+    def _meeting_of(self, document: RunDocument, session: bytes) -> _Meeting:
+        """This owner's side of a session. A question that came twice has one introduction: others may have met it."""
+        before = self._meetings.get(document.run)
+        if before is not None and before.session == session:
+            return before
         known = pinned(self.policy)
         roster = {name: known[name] for name in document.names}
         run = hashlib.blake2b(bytes.fromhex(document.run) + session, digest_size=32).digest()
