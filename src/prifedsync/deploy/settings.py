@@ -14,6 +14,7 @@ from ..values import BadValue
 
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
+LONGEST_WAIT = 1e7  # seconds: four months, and clocks and sockets take it
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
 HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -33,12 +34,16 @@ class ListenConfig:
 class WaitingConfig:
     """How long the server waits for clients."""
 
-    begin: float = field(600.0, "seconds until a run begins without the clients that have not come", 0)
-    round: float = field(3600.0, "seconds for a round: whoever has not answered then is left out of it", 0, ends="(]")
-    question: float = field(
-        60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, ends="(]"
+    begin: float = field(600.0, "seconds until a run begins without the clients that have not come", 0, LONGEST_WAIT)
+    round: float = field(
+        3600.0, "seconds for a round: whoever has not answered then is left out of it", 0, LONGEST_WAIT, "(]"
     )
-    offline: float = field(90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0)
+    question: float = field(
+        60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, LONGEST_WAIT, "(]"
+    )
+    offline: float = field(
+        90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0, LONGEST_WAIT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ class SiteSettings:
     insecure: bool = field(False, "no TLS and no keys: for trying out on one machine")
     socket: str = field("../door/owner.sock", "socket of the owner's daemon; a relative path starts at this file's folder")
     port: int = field(0, "port on 127.0.0.1 that the SuperNode offers its tasks on; 0: one that is free", 0, 65535)
-    wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, ends="(]")
+    wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, LONGEST_WAIT, "(]")
     question: int = field(MOST_QUESTION, "bytes that a question may have; a longer one does not reach the owner", 1)
     folder: Path = Path()
 
