@@ -20,7 +20,15 @@ from prifedsync.deploy.example import HOSPITALS, TESTS, UNLABELLED, example
 from prifedsync.deploy.hosts import ALWAYS, Reached
 from prifedsync.deploy.places import ProjectPlaces, ServerPlaces, SitePlaces
 from prifedsync.deploy.project import _question_bytes
-from prifedsync.deploy.settings import MOST_QUESTION, ListenConfig, ServerSettings, server_settings, site_settings
+from prifedsync.deploy.settings import (
+    MOST_QUESTION,
+    ListenConfig,
+    ServerSettings,
+    SiteSettings,
+    WaitingConfig,
+    server_settings,
+    site_settings,
+)
 from prifedsync.owner import admission
 from prifedsync.owner.checkup import checkup
 from prifedsync.owner.desk import Desk
@@ -190,6 +198,19 @@ def test_an_owner_enrols_the_run(project, asked, tmp_path):
         assert isinstance(desk.enrol(Enrol(asked.mapping, b"s" * 32), "1"), Accepted)
         other = document(project, 2, rounds=21)
         assert desk.enrol(Enrol(other.mapping, b"s" * 32), "1") == Declined(Refusal.ROUNDS)
+
+
+def test_a_masked_enrolment_that_comes_twice_has_one_introduction(project, asked, tmp_path):
+    """The server takes the answer to any try, and others have met what it said."""
+    policy = policies(project)["hospital-b"]
+    with new_ledger(policy, tmp_path) as ledger:
+        desk = Desk(policy, ledger, records_of(policy), OwnerLog(tmp_path / "log"))
+        first = desk.enrol(Enrol(asked.mapping, b"s" * 32), "1")
+        trainer = desk._held[asked.run].trainer
+        assert desk.enrol(Enrol(asked.mapping, b"s" * 32), "1").introduction == first.introduction
+        assert desk._held[asked.run].trainer is trainer
+        assert desk.enrol(Enrol(asked.mapping, b"t" * 32), "1").introduction != first.introduction
+        assert desk._held[asked.run].trainer is not trainer
 
 
 def noise_of(document):
@@ -463,7 +484,13 @@ def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml", "tables"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "fl.example.org:9092", "a b", "ä.example", "", "1.2.3", "-a.org", "[::]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0.0.0.0", "fl.example.org:9092", "a b", "ä.example", "", "1.2.3", "-a.org", "[::]"),
+        *("224.0.0.1", "fe80::1%eth0"),  # of many machines, and of an interface of one machine
+    ],
+)
 def test_a_host_that_no_client_reaches_is_refused(tmp_path, host):
     with pytest.raises(BadValue, match="host = "):
         made(tmp_path / "p", hosts=(host,))
@@ -476,6 +503,7 @@ def test_a_host_that_no_client_reaches_is_refused(tmp_path, host):
         (("::1",), "::1", "[::1]:9092"),
         (("2001:db8::7", "::1"), "::", "[::1]:9092"),
         (("fl.example.org", "2001:db8::7"), "0.0.0.0", "127.0.0.1:9092"),
+        (("2001:db8::7", "fl.example.org"), "::", "[::1]:9092"),  # clients are told the first one
         (("10.0.0.7",), "0.0.0.0", "127.0.0.1:9092"),
     ],
 )
@@ -497,3 +525,17 @@ def test_an_insecure_project_is_for_one_machine_and_has_no_keys(tmp_path):
     assert not names & {"ca.key", "ca.crt", "server.key", "node.key", "nodes", "authority", "tls"}
     assert "insecure" in (tmp_path / "p/README.md").read_text()
     assert all(pinned(policy) for policy in policies(tmp_path / "p").values())
+
+
+def test_what_the_program_alone_sets_is_not_suggested_as_a_field(tmp_path):
+    (tmp_path / "server.toml").write_text('folder = "x"')
+    with pytest.raises(BadValue, match=r'^folder = "x" is not a field; prifedsync deploy init DIR writes it'):
+        server_settings(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["begin", "round", "question", "offline"])
+def test_a_time_that_no_clock_takes_is_refused(name):
+    with pytest.raises(BadValue, match=rf"^waiting\.{name} = 1e\+300 must be a number .* 1e\+07\]"):
+        ServerSettings(waiting=WaitingConfig(**{name: 1e300}))
+    with pytest.raises(BadValue, match=r"^wait = 1e\+300 must be a number in \(0, 1e\+07\]"):
+        SiteSettings(client="a", server="fl:9092", wait=1e300)

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 

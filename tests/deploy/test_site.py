@@ -200,7 +200,11 @@ def test_a_place_of_a_server(server):
 
 
 @pytest.mark.parametrize(
-    "server", ["fl.example.org", ":9092", "fl:0", "fl:65536", "fl:９", "https://fl:9092", "fl :9092", "::1:9092", "[]:1"]
+    "server",
+    [
+        *("fl.example.org", ":9092", "fl:0", "fl:65536", "fl:９", "https://fl:9092", "fl :9092", "::1:9092", "[]:1"),
+        *("fl..example.org:9092", f"{'a' * 64}.org:9092", "fl\0:9092"),  # no socket takes them
+    ],
 )
 def test_what_is_no_place_of_a_server_is_refused(server):
     with pytest.raises(BadValue, match=r"server = .* must be"):

@@ -156,3 +156,9 @@ def test_what_is_tried_again_is_not_said_before_it_is_given_up(link, tmp_path, m
 def test_a_host_of_another_machine_is_refused():
     with pytest.raises(BadValue, match=r"listen = 192\.0\.2\.1:9092 cannot be listened on"):
         check_free("192.0.2.1", 9092)
+
+
+@pytest.mark.parametrize("host", ["fl..example.org", "a" * 64, "fl\0"])
+def test_what_no_socket_takes_for_a_host_is_refused_with_its_field(host):
+    with pytest.raises(BadValue, match=r"^listen\.host = .* must be a host name or an IP address"):
+        ServerSettings(listen=ListenConfig(host=host))

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 
 from prifedsync.local.masks import public_identity
 from prifedsync.owner.keys import read_identity
@@ -53,6 +54,13 @@ def test_the_key_is_made_once_then_shown_and_replaced_only_on_demand(tmp_path):
     assert shown[3] == f'"hospital-a" = "{public}"\n'
     secret = (tmp_path / "identity.key").read_text().strip()
     assert not any(secret in text for text in shown)
+
+
+def test_the_line_of_a_key_is_toml_whatever_the_name(tmp_path):
+    name = 'Sao "Paulo"'
+    call(tmp_path, "new", "policy.toml", "--set", "masks.identity=identity.key", "--set", f"client='{name}'")
+    (found,) = tomllib.loads(call(tmp_path, "key", "policy.toml").stdout)
+    assert found == name
 
 
 def test_a_key_needs_a_place(tmp_path):

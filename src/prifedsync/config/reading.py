@@ -86,11 +86,11 @@ def _plain_value(value: Any, name: str) -> Any:
 
 
 def _names(part: Any, name: str = "") -> Iterator[str]:
-    """The dotted names of all fields of a dataclass."""
-    for key, hint in hints(part).items():
-        if key != open_name(part):
-            yield joined(name, key)
-            yield from _names(hint, joined(name, key))
+    """The dotted names of all fields of a dataclass that a file may set."""
+    for each in declared_fields(part) if hints(part) else ():
+        if not declared(each).is_open:
+            yield joined(name, each.name)
+            yield from _names(hints(part)[each.name], joined(name, each.name))
 
 
 def _nearest(name: str, key: str, part: type, whole: type) -> str:

@@ -41,11 +41,11 @@ class Reached:
 
     @property
     def listen(self) -> str:
-        """The address that the server listens on. One that has names, or addresses of both kinds, listens on IPv4."""
-        only_ipv6 = all(":" in host for host in self.hosts)
+        """The address that the server listens on: by IPv6 if what clients are told is such an address, else by IPv4."""
+        by_ipv6 = ":" in self.hosts[0]
         if any(host not in LOOPBACK for host in self.hosts):
-            return "::" if only_ipv6 else "0.0.0.0"
-        return "::1" if only_ipv6 else "127.0.0.1"
+            return "::" if by_ipv6 else "0.0.0.0"
+        return "::1" if by_ipv6 else "127.0.0.1"
 
 
 def is_address(host: str) -> bool:
@@ -61,7 +61,7 @@ def checked_host(host: str) -> str:
     """The host without brackets; refused if no client could reach it."""
     bare = host.strip().removeprefix("[").removesuffix("]")
     if is_address(bare):
-        if ip_address(bare).is_unspecified:
+        if ip_address(bare).is_unspecified or ip_address(bare).is_multicast or "%" in bare:  # a zone is one machine's own
             remedy = "name the address or name by which clients reach the server"
             raise BadValue("host", host, "is no address that a client can reach", remedy)
         return bare

@@ -14,6 +14,7 @@ from ..values import BadValue
 
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
+LONGEST_WAIT = 1e7  # seconds: four months, and clocks and sockets take it
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
 HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -33,12 +34,16 @@ class ListenConfig:
 class WaitingConfig:
     """How long the server waits for clients."""
 
-    begin: float = field(600.0, "seconds until a run begins without the clients that have not come", 0)
-    round: float = field(3600.0, "seconds for a round: whoever has not answered then is left out of it", 0, ends="(]")
-    question: float = field(
-        60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, ends="(]"
+    begin: float = field(600.0, "seconds until a run begins without the clients that have not come", 0, LONGEST_WAIT)
+    round: float = field(
+        3600.0, "seconds for a round: whoever has not answered then is left out of it", 0, LONGEST_WAIT, "(]"
     )
-    offline: float = field(90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0)
+    question: float = field(
+        60.0, "seconds until a question is sent again; the answer that is stored is the same", 0, LONGEST_WAIT, "(]"
+    )
+    offline: float = field(
+        90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0, LONGEST_WAIT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,9 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         _checked(self, ServerSettings)
+        if not _can_be_looked_up(self.listen.host):
+            remedy = "give an address of this machine; 0.0.0.0 is all of them, and :: all by IPv6"
+            raise BadValue("listen.host", self.listen.host, "must be a host name or an IP address", remedy)
         _check_insecure(self.insecure, "listen.host", self.listen.host)
         if self.participation.chosen_by == "clients" and self.participation.share != 1:
             rule = 'is read with participation.chosen_by = "server" alone'
@@ -89,7 +97,7 @@ class SiteSettings:
     insecure: bool = field(False, "no TLS and no keys: for trying out on one machine")
     socket: str = field("../door/owner.sock", "socket of the owner's daemon; a relative path starts at this file's folder")
     port: int = field(0, "port on 127.0.0.1 that the SuperNode offers its tasks on; 0: one that is free", 0, 65535)
-    wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, ends="(]")
+    wait: float = field(3600.0, "seconds that the owner's daemon may take for an answer", 0, LONGEST_WAIT, "(]")
     question: int = field(MOST_QUESTION, "bytes that a question may have; a longer one does not reach the owner", 1)
     folder: Path = Path()
 
@@ -99,7 +107,8 @@ class SiteSettings:
             if not getattr(self, name):
                 raise BadValue(name, '""', "must be set", f'give it in site.toml: {name} = "…"')
         host, colon, port = self.server.rpartition(":")
-        if not (HOST.fullmatch(host) and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
+        known = HOST.fullmatch(host) and _can_be_looked_up(host)
+        if not (known and colon and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
             raise BadValue("server", self.server, 'must be "host:port"', 'as in "fl.example.org:9092"')
         _check_insecure(self.insecure, "server", host.strip("[]"))
 
@@ -144,6 +153,15 @@ def _checked(settings: Any, kind: type[Any]) -> None:
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in values(kind, given, "", kind).items():
         object.__setattr__(settings, name, value)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether a socket takes it for a host. One whose labels are empty or too long is an error there, and not an answer."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return host.isprintable()
 
 
 def _check_insecure(insecure: bool, field: str, host: str) -> None:

@@ -14,6 +14,7 @@ def key(
     new: Annotated[bool, typer.Option("--new", help="Replace the key; the old one stays beside it.")] = False,
 ) -> None:
     """Make this owner's key, or print its public half."""
+    from ...config.toml import toml
     from ...owner.policy import read
 
     found = read(policy)
@@ -23,4 +24,4 @@ def key(
     path = found.path("identity")
     known = path is not None and path.exists() and not new
     public = public_identity(read_identity(found)) if known else make_identity(found, new=new)
-    print(f'"{found.client}" = "{public.hex()}"')
+    print(f'{toml(found.client)} = "{public.hex()}"')
