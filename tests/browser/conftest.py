@@ -127,6 +127,24 @@ def comparison_file(report, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def crowded_file(report, tmp_path_factory):
+    """Runs of which some are near each other, from the same side and from both."""
+    from prifedsync.report.comparing import Comparison, comparison_of
+    from prifedsync.report.html import write_comparison
+
+    (row,) = comparison_of([report]).rows
+    near = [(0.2, 0.47), (0.29, 0.5), (0.48, 0.47), (0.9, 0.5), (1.25, 0.5), (1.4, 0.5), (1.4, 0.5)]
+    mus = [dataclasses.replace(row.mu, upper=mu, text=f"{mu:.3f}") for mu, _ in near]
+    rows = [
+        dataclasses.replace(row, folder=f"run-at-clinics-{at}", mu=mu, mean=mean, baselines={"non-private": 0.9})
+        for at, (mu, (_, mean)) in enumerate(zip(mus, near, strict=True))
+    ]
+    path = tmp_path_factory.mktemp("crowded") / "comparison.html"
+    write_comparison(Comparison(tuple(rows), (), "", ""), path)
+    return path
+
+
 @pytest.fixture
 def opened(chromium):
     """Opens pages, and closes them after the test."""
