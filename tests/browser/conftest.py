@@ -98,6 +98,22 @@ def long_file(report, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def pinned_file(report, tmp_path_factory):
+    """Two pins on the scale, with as many words as they may have."""
+    from prifedsync.report.html import write_page
+
+    found = report.guarantee
+    larger, together = (dataclasses.replace(found.mu, upper=upper, text=f"{upper:.3f}") for upper in (1.05, 2.5))
+    group = dataclasses.replace(found.groups[0], records=4096, mu=together)
+    given = {**found.given_who_took_part, "mu": larger}
+    guarantee = dataclasses.replace(found, given_who_took_part=given, groups=(*found.groups, group))
+    words = {**report.words, "records_of_person": 4096}
+    path = tmp_path_factory.mktemp("pinned") / "report.html"
+    write_page(dataclasses.replace(report, guarantee=guarantee, words=words), path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def large(tmp_path_factory):
     """The page of 1,000 clients and 1,000 rounds, and the seconds that it took."""
     import time
