@@ -99,8 +99,8 @@ def attacks(report: Report) -> Section | None:
     ]
     lead = (
         "A percentage is how often an attacker is right with the model, at most. It stands with how often that attacker "
-        "would be right without the model: 1 in 1,000 times, 1 in 100, 1 in 10 or 1 in 2. One curve bounds all four attacks, "
-        "so their rows are alike. The attacks differ in how often an attacker is right without the model."
+        "would be right without the model: 1 in 1,000 times, 1 in 100, 1 in 10 or 1 in 2. One curve bounds all four "
+        "attacks, so their rows are alike. The attacks differ in how often an attacker is right without the model."
     )
     caption = "How often an attacker is right with the model, at most"
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
