@@ -251,3 +251,19 @@ def test_a_link_has_tls_and_keys_unless_the_server_is_insecure(tmp_path):
         assert link._most == 1000
         assert link._secret == places.secret.read_bytes()
         assert exchanges.Exchange(link).registered == (set() if insecure else set(CLIENTS))
+
+
+def test_a_signal_within_a_signal_waits_for_no_lock():
+    """`timeout` sends SIGTERM twice: the second one came while the first one held the lock of an event."""
+    held = threading.Lock()
+    calls = []
+
+    def stop():
+        calls.append(held.acquire(timeout=1))
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGTERM)
+            held.release()
+
+    with pytest.raises(KeyboardInterrupt), serving.stopped_by_signals(stop):
+        signal.raise_signal(signal.SIGTERM)
+    assert calls == [True]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -203,9 +204,15 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], field: str, seco
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None] = lambda: None) -> Iterator[None]:
     """SIGTERM, a closed terminal and a second Ctrl-C end the run at once: what was saved is enough to go on."""
+    stopping = Lock()
 
     def end(number: int, frame: FrameType | None) -> None:
-        stop()  # whoever waits for an answer waits no longer
+        if not stopping.acquire(blocking=False):
+            return  # a signal within another one would wait for a lock that `stop` holds: the first one ends the run
+        try:
+            stop()  # whoever waits for an answer waits no longer
+        finally:
+            stopping.release()
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM, signal.SIGINT]
