@@ -98,6 +98,22 @@ def long_file(report, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def pinned_file(report, tmp_path_factory):
+    """Two pins on the scale, with as many words as they may have."""
+    from prifedsync.report.html import write_page
+
+    found = report.guarantee
+    larger, together = (dataclasses.replace(found.mu, upper=upper, text=f"{upper:.3f}") for upper in (1.05, 2.5))
+    group = dataclasses.replace(found.groups[0], records=4096, mu=together)
+    given = {**found.given_who_took_part, "mu": larger}
+    guarantee = dataclasses.replace(found, given_who_took_part=given, groups=(*found.groups, group))
+    words = {**report.words, "records_of_person": 4096}
+    path = tmp_path_factory.mktemp("pinned") / "report.html"
+    write_page(dataclasses.replace(report, guarantee=guarantee, words=words), path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def large(tmp_path_factory):
     """The page of 1,000 clients and 1,000 rounds, and the seconds that it took."""
     import time
@@ -124,6 +140,24 @@ def comparison_file(report, tmp_path_factory):
     other = dataclasses.replace(report, folder="other_run & <b>", guarantee=louder)
     path = tmp_path_factory.mktemp("comparison") / "comparison.html"
     write_comparison(comparison_of([report, other]), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def crowded_file(report, tmp_path_factory):
+    """Runs of which some are near each other, from the same side and from both."""
+    from prifedsync.report.comparing import Comparison, comparison_of
+    from prifedsync.report.html import write_comparison
+
+    (row,) = comparison_of([report]).rows
+    near = [(0.2, 0.47), (0.29, 0.5), (0.48, 0.47), (0.9, 0.5), (1.25, 0.5), (1.4, 0.5), (1.4, 0.5)]
+    mus = [dataclasses.replace(row.mu, upper=mu, text=f"{mu:.3f}") for mu, _ in near]
+    rows = [
+        dataclasses.replace(row, folder=f"run-at-clinics-{at}", mu=mu, mean=mean, baselines={"non-private": 0.9})
+        for at, (mu, (_, mean)) in enumerate(zip(mus, near, strict=True))
+    ]
+    path = tmp_path_factory.mktemp("crowded") / "comparison.html"
+    write_comparison(Comparison(tuple(rows), (), "", ""), path)
     return path
 
 

@@ -1,6 +1,12 @@
 """The page that compares runs, in a real browser."""
 
+from itertools import combinations
+
 import pytest
+
+NAMED = """[...document.querySelectorAll('.textpoint text')].filter(t => t.textContent.trim()).map(t => {
+  const b = t.getBoundingClientRect(); return [b.left, b.right, b.top, b.bottom]; })"""
+BETWEEN = 4  # pixels of a line that are between its letters and those of the next
 
 
 def test_nothing_leaves_the_file_and_nothing_is_wrong(opened, comparison_file):
@@ -46,3 +52,17 @@ def test_the_table_of_runs_is_no_wider_than_its_window(width, opened, comparison
     page = opened(comparison_file, width=width)
     table = "document.querySelector('#runs .scroll')"
     assert page.js(f"{table}.scrollWidth <= {table}.clientWidth + 1")
+
+
+def test_no_name_lies_over_another(opened, crowded_file):
+    boxes = opened(crowded_file).js(NAMED)
+    assert len(boxes) >= 5
+    for (left, right, top, bottom), (left_too, right_too, top_too, bottom_too) in combinations(boxes, 2):
+        beside = right <= left_too or right_too <= left
+        assert beside or min(bottom, bottom_too) - max(top, top_too) < BETWEEN
+
+
+def test_a_narrow_figure_has_points_without_names(opened, crowded_file):
+    page = opened(crowded_file, width=390, height=844)
+    assert page.js(NAMED) == []
+    assert page.js("document.querySelectorAll('.points path.point').length") == 7

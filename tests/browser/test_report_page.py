@@ -270,11 +270,12 @@ def test_a_phone_shows_sentences_in_blocks_under_their_heads(opened, page_file):
     assert page.js(f"{cells}.filter(c => c.checkVisibility()).every(c => c.textContent.trim() !== '–')")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_scale_keeps_its_words_and_pins_inside(width, opened, page_file):
-    page = opened(page_file, width=width)
+@pytest.mark.parametrize("width", [1280, 390, 320])
+@pytest.mark.parametrize("file", ["page_file", "pinned_file"])
+def test_the_scale_keeps_its_words_and_pins_inside(file, width, opened, request):
+    page = opened(request.getfixturevalue(file), width=width)
     inside = "(e => { const b = e.getBoundingClientRect(); const s = e.closest('.scale').getBoundingClientRect();"
-    inside += " return b.left >= s.left - 1 && b.right <= s.right + 1; })"
+    inside += " return b.left >= s.left - 1 && b.right <= s.right + 1 && b.top >= s.top - 1 && b.bottom <= s.bottom + 1; })"
     assert page.js(f"[...document.querySelectorAll('.pin span')].every({inside})")
     assert page.js("[...document.querySelectorAll('.part')].every(p => p.scrollWidth <= p.clientWidth)")
 
@@ -323,6 +324,22 @@ def test_without_scripts_everything_is_said_and_nothing_is_offered(opened, page_
     assert page.js("document.querySelectorAll('#clients-table tbody tr').length") == len(report.clients.rows)
     tables = "[...document.querySelectorAll('figure')].every(f => f.querySelector('details table'))"
     assert page.js(tables)
+
+
+def test_a_print_without_scripts_has_tables_where_pictures_would_be(opened, page_file):
+    shown = "[...document.querySelectorAll('figure')].map(f => f.querySelector('details').checkVisibility())"
+    for scripts in (True, False):
+        page = opened(page_file, scripts=scripts)
+        page.media("light", "print")
+        assert set(page.js(shown)) == {not scripts}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_text_may_be_twice_as_large(width, opened, pinned_file):
+    page = opened(pinned_file, width=width)
+    page.js("document.documentElement.style.fontSize = '200%'")
+    page.js(WAITING)
+    assert page.js("document.documentElement.scrollWidth") == width
 
 
 def test_what_was_spent_is_in_sight(opened, page_file):

@@ -264,7 +264,7 @@ def test_a_copy_of_the_server_from_before_the_first_round_counts_what_owners_say
     deployed.edit("begin = ", "begin = 0.2 #")
 
     def without_south(*given, **more):
-        link = deployed.link()
+        link = deployed.link(*given, **more)
         del link.nodes["south"]
         return link
 

@@ -495,6 +495,15 @@ def test_names_of_runs_that_are_near_stand_apart(row, tmp_path):
     assert set(named_at(drawn)) == {"middle left"}
 
 
+def test_a_name_that_has_no_room_is_left_out(row, tmp_path):
+    """Beside one point there are six places."""
+    alike = [dataclasses.replace(row, folder=f"run{at}", interval=None) for at in range(7)]
+    (drawn,) = charts(compared(tmp_path, *alike)).values()
+    names = [text.strip() for text in drawn["data"][0]["text"]]
+    assert names == [*(f"run{at}" for at in range(6)), ""]
+    assert len(set(named_at(drawn)[:6])) == 6
+
+
 def test_runs_that_a_comparison_does_not_draw_are_counted(row, tmp_path):
     words = "1 run without a μ or without a score: see the table."
     assert words in compared(tmp_path, row, dataclasses.replace(row, folder="other", mean=None)).text

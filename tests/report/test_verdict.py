@@ -318,7 +318,20 @@ def test_an_audit_beside_the_claim(said, tmp_path, holds, decision):
 def test_a_band_of_an_audit_is_in_the_picture(said, tmp_path):
     band = [[0.01, 0.9, 0.99], [0.1, 0.7, 0.9]]
     report = report_of(said, audits=audit(tmp_path, mu={"lower": 0.1}, band=band))
-    assert report.curve.audit == ((0.01, 0.9, 0.99), (0.1, 0.7, 0.9))
+    assert report.curve.audit == (((0.01, 0.9, 0.99), (0.1, 0.7, 0.9)),)
+
+
+def test_each_audit_has_a_band_of_its_own_from_the_smallest_level(said, tmp_path):
+    (first,) = audit(tmp_path, mu={"lower": 0.1}, band=[[0.1, 0.7, 0.9], [0.01, 0.9, 0.99]])
+    second = first.rename(tmp_path / "other.json")
+    (first,) = audit(tmp_path, mu={"lower": 0.1}, band=[[0.2, 0.6, 0.8], [0.5, 0.3, 0.5]])
+    report = report_of(said, audits=[second, first])
+    assert report.curve.audit == (((0.01, 0.9, 0.99), (0.1, 0.7, 0.9)), ((0.2, 0.6, 0.8), (0.5, 0.3, 0.5)))
+    text = page_of(report)
+    assert text.count("audit: the range that was measured") == 2  # in the legend, and in the figure's data
+    data = json.loads(text.split('id="chart-curve">', 1)[1].split("</script>", 1)[0])["data"]
+    bands = [trace["x"] for trace in data if len(trace["x"]) == 2]
+    assert bands == [[0.01, 0.1]] * 2 + [[0.2, 0.5]] * 2
 
 
 @pytest.mark.parametrize("delta", [0, 1])

@@ -217,7 +217,6 @@ def _wait_for_clients(exchange: Exchange, names: Sequence[str], field: str, seco
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None] = lambda: None) -> Iterator[None]:
     """SIGTERM, a closed terminal and a second Ctrl-C end the run at once: what was saved is enough to go on."""
-
     is_stopping = False
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -37,7 +37,7 @@ class Curve:
     if_others_choose  the same where somebody else decides who takes part; None where that is no different
     gaussian       G_μ for the stated μ: it holds on the range of μ alone
     asymptotic     the paper's value. It is not a guarantee
-    audit          what an attack has measured, as (α, lowest β, highest β); empty where there is none
+    audit          what each attack has measured, as (α, lowest β, highest β) from the smallest α; empty where there is none
     """
 
     alpha: tuple[float, ...]
@@ -50,7 +50,7 @@ class Curve:
     asymptotic: tuple[float, ...] | None
     asymptotic_mu: float | None
     asymptotic_note: str
-    audit: tuple[tuple[float, float, float], ...]
+    audit: tuple[tuple[tuple[float, float, float], ...], ...]
     holds_for: str
 
 
@@ -116,7 +116,7 @@ def curve_of(record: RunRecord, plans: Plans, audits: Sequence[Extra]) -> Curve:
         asymptotic=_points(gaussian(asymptotic_mu)(alpha)) if known else None,
         asymptotic_mu=asymptotic_mu if known else None,
         asymptotic_note=NOT_A_GUARANTEE,
-        audit=tuple(point for audit in audits for point in band_of(audit)),
+        audit=tuple(tuple(sorted(band)) for band in map(band_of, audits) if band),
         holds_for=EVERY,
     )
 

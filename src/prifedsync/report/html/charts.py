@@ -111,7 +111,7 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more_of_it: Any) -> dic
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 24, "t": 14, "b": 52},
         "font": {"family": "system-ui, sans-serif", "size": 13}, "height": 320,
         "hoverlabel": {
-            "align": "left", "bgcolor": "#14202b", "bordercolor": "#14202b", "font": {"color": "#ffffff", "size": 13},
+            "align": "left", "bgcolor": "#14202b", "bordercolor": GREY, "font": {"color": "#ffffff", "size": 13},
         },
         **more_of_it,
     }  # fmt: skip

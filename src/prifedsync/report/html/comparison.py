@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,15 @@ TITLE = "Runs compared"
 LEVEL = "non-private"  # the model that is drawn as a line
 MOST_NAMED = 8  # points that are named in the figure
 LONGEST = 22  # characters of a name in the figure
-HEIGHT = 340  # pixels of the axis of scores
-LINE = 13  # pixels that a name needs on it
-LEVELS = {"middle": 0, "top": 13, "bottom": -13}  # of a name → pixels above its point
-NAME = 0.3  # of the largest μ: as much as a name needs beside its point
+WIDTH = 590  # pixels of the axis of μ in a wide window; a narrow one has no names
+HEIGHT = 313  # pixels between the lowest and the highest that is drawn
+REACH = 1.15  # where the axis of μ ends, in largest μ
+LINE = 14  # pixels that a name needs upwards
+LETTER = 8  # pixels of a letter
+SPACES = 2  # letters that the spaces around a name take
+MARGIN = 24  # pixels beside the axis of μ, on its right
+DOT = 6  # pixels from the middle of a point to its edge
+LEVELS = {"middle": 0, "top": 15, "bottom": -15}  # of a name → pixels above its point
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
@@ -66,7 +72,7 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
         return None
     level = _level_of(rows)
     furthest = max(row.mu.upper or 0.0 for row in private if row.mu)
-    across = axis("μ, upper bound", range=[0, 1.15 * furthest])
+    across = axis("μ, upper bound", range=[0, REACH * furthest])
     shapes = [] if level is None else [_level(level[1])]
     drawn = layout(across, axis(plain(metric)), shapes=shapes, height=420)
     better = " Lower is better." if any(row.lower_is_better for row in private) else ""
@@ -78,7 +84,7 @@ def _picture(name: str, metric: str, rows: Sequence[Compared]) -> Html | None:
         paragraph(intervals({row.unit for row in private})),
     ]
     return figure(
-        name, f"{metric}, mean over clients, with its interval", alt, [_points(private, furthest)], drawn, said,
+        name, f"{metric}, mean over clients, with its interval", alt, [_points(private, furthest, level)], drawn, said,
         legend=_legend(private, level),
     )  # fmt: skip
 
@@ -112,14 +118,16 @@ def _point(simulation: bool) -> Html:
     return tag("svg", shape, class_="swatch", viewBox="0 0 34 12", aria_hidden="true", focusable="false")
 
 
-def _points(rows: Sequence[Compared], furthest: float) -> dict[str, object]:
+def _points(rows: Sequence[Compared], furthest: float, level: tuple[str, float] | None) -> dict[str, object]:
     above = [row.interval.high - (row.mean or 0.0) if row.interval else 0.0 for row in rows]
     below = [(row.mean or 0.0) - row.interval.low if row.interval else 0.0 for row in rows]
+    places = _places(rows, furthest, [] if level is None else [level[1]])
+    names = [f"  {plain(short(row.folder, LONGEST))}  " for row in rows]
     return {
         "type": "scatter", "mode": "markers+text" if len(rows) <= MOST_NAMED else "markers",
         "x": [row.mu.upper if row.mu else None for row in rows], "y": [row.mean for row in rows],
-        "text": [f"  {plain(short(row.folder, LONGEST))}  " for row in rows], "cliponaxis": False,
-        "textposition": _places(rows, furthest),
+        "text": [name if place else "" for name, place in zip(names, places, strict=True)], "cliponaxis": False,
+        "textposition": [place or "middle right" for place in places],
         "hovertext": [wrapped(_said(row)) for row in rows], "hoverinfo": "text",
         "error_y": {"type": "data", "array": above, "arrayminus": below, "color": GREY, "thickness": 1.5},
         "marker": {
@@ -129,27 +137,43 @@ def _points(rows: Sequence[Compared], furthest: float) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _places(rows: Sequence[Compared], furthest: float) -> list[str]:
-    """Where the name of each run stands: on the side that has more room, and where no other name is in the way."""
+@dataclass(frozen=True)
+class _Box:
+    """A name or a point of the figure, one line high, in pixels."""
+
+    left: float
+    right: float
+    height: float
+
+    def meets(self, other: _Box) -> bool:
+        """Whether one lies over the other."""
+        return abs(self.height - other.height) < LINE and self.left < other.right and other.left < self.right
+
+
+def _places(rows: Sequence[Compared], furthest: float, levels: Sequence[float]) -> list[str | None]:
+    """Where the name of each run stands: on the side that has more room, and where nothing is in its way. None: nowhere."""
     scores = [row.mean or 0.0 for row in rows]
     ends = [end for row in rows if row.interval for end in (row.interval.low, row.interval.high)]
-    pixel = ((max([*scores, *ends]) - min([*scores, *ends])) or 1.0) / HEIGHT
-    taken: list[tuple[str, float, float]] = []
-    found = []
-    for row, score in zip(rows, scores, strict=True):
-        mu = _mu(row)
-        sides = ("left", "right") if mu > furthest / 2 else ("right", "left")
-        near = [(side, height) for side, at, height in taken if abs(at - mu) < NAME * furthest]
-        places = [(side, level, score / pixel + LEVELS[level]) for side in sides for level in LEVELS]
-        free = (place for place in places if not any(_covers(place[0], place[2], *other) for other in near))
-        side, level, height = next(free, places[0])
-        taken.append((side, mu, height))
-        found.append(f"{level} {side}")
+    drawn = [*scores, *ends, *levels]
+    up = HEIGHT / ((max(drawn) - min(drawn)) or 1.0)
+    across = WIDTH / (REACH * (furthest or 1.0))
+    points = [(_mu(row) * across, score * up) for row, score in zip(rows, scores, strict=True)]
+    taken = [_Box(x - DOT, x + DOT, y) for x, y in points]
+    found: list[str | None] = []
+    for row, (x, y) in zip(rows, points, strict=True):
+        sides = ("left", "right") if _mu(row) > furthest / 2 else ("right", "left")
+        width = LETTER * (len(short(row.folder, LONGEST)) + SPACES)
+        places = {f"{level} {side}": _box(side, x, y + LEVELS[level], width) for side in sides for level in LEVELS}
+        inside = {place: box for place, box in places.items() if box.left >= 0 and box.right <= WIDTH + MARGIN}
+        place = next((each for each, box in inside.items() if not any(map(box.meets, taken))), None)
+        taken += [places[place]] if place else []
+        found.append(place)
     return found
 
 
-def _covers(side: str, height: float, other_side: str, other_height: float) -> bool:
-    return side == other_side and abs(height - other_height) < LINE
+def _box(side: str, x: float, height: float, width: float) -> _Box:
+    """A name beside the point at x."""
+    return _Box(x + DOT, x + DOT + width, height) if side == "right" else _Box(x - DOT - width, x - DOT, height)
 
 
 def _mu(row: Compared) -> float:

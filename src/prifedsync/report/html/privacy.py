@@ -98,16 +98,16 @@ def attacks(report: Report) -> Section | None:
         for attack in report.attacks
     ]
     lead = (
-        "The head of a column says how often an attacker would be right without the model. The cells below say how often "
-        "it is right with the model, at most. One curve bounds all four attacks, so their rows are alike. What differs is "
-        "how often an attacker is right without the model."
+        "A percentage is how often an attacker is right with the model, at most. It stands with how often that attacker "
+        "would be right without the model: 1 in 1,000 times, 1 in 100, 1 in 10 or 1 in 2. One curve bounds all four "
+        "attacks, so their rows are alike. The attacks differ in how often an attacker is right without the model."
     )
     caption = "How often an attacker is right with the model, at most"
     said = [sentence(rate.sentence) for rate in report.attacks[0].rates[:1]]
     return section(
         "attacks", "What an attacker can still do",
         paragraph(lead), table(caption, [Column("Right without the model:", wide=True), *bases], rows),
-        paragraph(["For example: ", *said]), paragraph(sentence(report.attacks_note)),
+        paragraph(said), paragraph(sentence(report.attacks_note)),
     )  # fmt: skip
 
 

@@ -101,7 +101,8 @@ def _pin(thresholds: Thresholds, pin: Pin) -> Html:
     """A line at μ, on its zone's side of a threshold. Its words begin as far to the left as keeps them on the scale."""
     mu = float(pin.mu.upper or 0.0)
     at = min(100.0, 100 * mu / thresholds.end)
-    words = tag("span", pin.text, style=f"transform:translateX(-{at:.2f}%)")
+    said = pin.text.replace("μ ≤ ", "μ\u00a0≤\u00a0")  # a line does not break within it
+    words = tag("span", said, style=f"transform:translateX(-{at:.2f}%)")
     kind = "decides" if pin.decides else "other"
     side = "after" if thresholds.passed(mu) else "before"
     return tag("span", words, class_=f"pin {kind} {side}", style=f"left:{at:.2f}%")

@@ -131,11 +131,12 @@ def _certified_at(lines: Sequence[Line]) -> int:
 
 
 def _audit_lines(found: Curve) -> Iterable[Line]:
-    if not found.audit:
-        return
-    alpha, low, high = zip(*found.audit, strict=True)
-    yield Line("", alpha, high, PURPLE, "dot", width=1, other=_found(high))
-    yield Line(AUDIT, alpha, low, PURPLE, "dot", width=1, fill="tonexty", fades=True, other=_found(low))
+    """A band for each audit; all look alike, so one is in the legend."""
+    for at, band in enumerate(found.audit):
+        alpha, low, high = zip(*band, strict=True)
+        label = "" if at else AUDIT
+        yield Line("", alpha, high, PURPLE, "dot", width=1, other=_found(high))
+        yield Line(label, alpha, low, PURPLE, "dot", width=1, fill="tonexty", fades=True, other=_found(low))
 
 
 def _line(label: str, found: Curve, betas: Sequence[float], colour: str, dash: str, width: float = 2) -> Line:

@@ -41,7 +41,10 @@
   const narrow = () => window.innerWidth < 640;
   const draw = (chart) => {
     const { data: traces, layout } = data(`chart-${chart.dataset.chart}`);
-    if (narrow()) layout.font.size = 11;
+    if (narrow()) {
+      layout.font.size = 11;
+      traces.filter(({ mode }) => mode === "markers+text").forEach((trace) => (trace.mode = "markers")); // no room for names
+    }
     Plotly.newPlot(chart, traces, layout, { displayModeBar: false, responsive: false, scrollZoom: false });
   };
   const fitted = new ResizeObserver((entries) => {
