@@ -12,7 +12,7 @@ import pytest
 from prifedsync.config import to_toml
 from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy.places import ProjectPlaces
-from prifedsync.deploy.rehearsal import clients_of, rehearse, rehearsed
+from prifedsync.deploy.rehearsal import Clients, clients_of, rehearse, rehearsed
 from prifedsync.deploy.settings import site_settings
 from prifedsync.files import write_file
 from prifedsync.owner.checkup import LONGEST_SOCKET
@@ -175,3 +175,27 @@ def test_an_empty_folder_may_take_the_run_and_another_may_not(project, tmp_path,
 
 def interrupt(copy):
     raise KeyboardInterrupt
+
+
+def test_all_processes_are_asked_to_end_before_any_is_waited_for(project):
+    """Each may take seconds, and whoever pressed Ctrl-C waits for all of them."""
+    done = []
+
+    class Stub:
+        def __init__(self, name):
+            self.name = name
+
+        def ask_to_end(self):
+            done.append(("asked", self.name))
+
+        def end(self):
+            done.append(("ended", self.name))
+            if self.name == "owner":
+                raise OSError("this one does not end well")
+
+    clients = Clients(project)
+    clients.owners["north"] = Stub("owner")
+    clients.sites["north"] = Stub("site")
+    with pytest.raises(OSError, match="does not end well"):
+        clients.end()
+    assert [what for what, _ in done] == ["asked", "asked", "ended", "ended"]

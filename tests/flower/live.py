@@ -77,9 +77,13 @@ class TapedOwner:
         """End it at once, and wait; how it ended."""
         return self._ended_by(signal.SIGKILL)
 
+    def ask_to_end(self):
+        if self.runs:
+            os.kill(self.pid, signal.SIGTERM)
+
     def end(self):
         if self.status is None:
-            os.kill(self.pid, signal.SIGTERM)
+            self.ask_to_end()
             end = time.monotonic() + 10.0
             while self.runs and time.monotonic() < end:
                 time.sleep(0.02)

@@ -256,7 +256,7 @@ def test_what_is_known_of_who_took_part_counts(tmp_path):
     mu = report.guarantee.given_who_took_part["mu"].text
     loss = entry_of(report)["deployment"]["privacy_loss"]
     assert f"μ ≤ {mu} for" in loss["privacy_parameters_details"]
-    (pin,) = re.findall(r'class="pin[^"]*"[^>]*><span[^>]*>([^<]*)</span>', page_of(report))
+    (pin,) = re.findall(r'class="pin[^"]*"[^>]*><span[^>]*>([^<]*)</span>', page_of(report).replace("\u00a0", " "))
     assert pin == f"one record given who took part: μ ≤ {mu}"
     assert "Another ground makes the verdict" not in page_of(report)
 

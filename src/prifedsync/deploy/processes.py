@@ -77,10 +77,15 @@ class Process:
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
+    def ask_to_end(self) -> None:
+        """Ask it gently, and do not wait."""
+        if self.runs:
+            _signal(self.pid, signal.SIGTERM)
+
     def end(self) -> None:
         """End it and all that it started: gently, and after a while not."""
         if self.runs:
-            _signal(self.pid, signal.SIGTERM)
+            self.ask_to_end()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(SECONDS_TO_END)
         _signal(self.pid, signal.SIGKILL)

@@ -139,10 +139,13 @@ class Clients:
         self.end()
 
     def end(self) -> None:
-        """End all of them, also where one does not end well."""
+        """End all of them, side by side, also where one does not end well."""
+        processes = (*self.sites.values(), *self.owners.values())
         with ExitStack() as ending:
-            for process in (*self.sites.values(), *self.owners.values()):
+            for process in processes:
                 ending.callback(process.end)
+            for process in processes:
+                process.ask_to_end()
 
     def start_owner(self, name: str) -> None:
         """Start an owner's daemon, for instance again."""
