@@ -13,6 +13,7 @@ from prifedsync.local import SeededDraws
 from prifedsync.local.answers import Absent, Lost, Refused, Sent, Stayed
 from prifedsync.predicting import open_run
 from prifedsync.record import (
+    EMPTY_ROUNDS,
     KEPT,
     MASKS_SIMULATED,
     REHEARSAL,
@@ -207,6 +208,17 @@ def test_a_resumed_run_has_all_of_it(tmp_path):
     resumed = finished(tmp_path, run, again, resumed=1)
     assert resumed.record.deployment == straight.record.deployment | {"resumed": 1}
     assert resumed.record.deployment["answers"]["b"] == {"sent": 3, "stayed": 0, "absent": 0, "refused": 0, "lost": 1}
+
+
+@pytest.mark.parametrize(("calls", "empty"), [({}, 0), (range(2, 5), 3), (range(100), 5)])
+def test_rounds_in_which_nobody_answered_are_said(tmp_path, calls, empty):
+    """The model of a run in which nobody ever answered is the one that it began with."""
+    run = Run.of(config_of(rounds=5))
+    connections = run.direct(SeededDraws(5))
+    owners = run.owners({name: Away(connection, calls) for name, connection in connections.items()})
+    warnings = finished(tmp_path, run, owners).record.warnings
+    said = [warning for warning in warnings if "and it stayed as it was" in warning]
+    assert said == ([EMPTY_ROUNDS.format(empty, 5)] if empty else [])
 
 
 def test_the_record_says_that_the_server_chose(tmp_path):

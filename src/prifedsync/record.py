@@ -58,6 +58,7 @@ REPLIES_LEAK = (
     "the reply is late: the guarantee does not cover late ones, and `prifedsync owner status` counts them"
 )
 SERVER_CHOSE = "the server chose who takes part in a round, so guarantees count every round of the plan"
+EMPTY_ROUNDS = "nobody's answer entered the model in {} of {} rounds, and it stayed as it was"
 UPPER_BOUNDS = (
     "the server was started again, so numbers of rounds, slots and noisy queries are upper bounds: what an owner may have "
     "charged counts"

@@ -28,6 +28,7 @@ from ..local import Job
 from ..metrics import differences
 from ..planning import crowd_of
 from ..record import (
+    EMPTY_ROUNDS,
     KEPT,
     MASKS_SIMULATED,
     NO_GUARANTEE,
@@ -52,6 +53,7 @@ from ..record import (
 from ..rules import LocalOnly, Noised, Rule, Unprotected
 from ..scores import Interval, Measured, Measurement, Scores, about_scale
 from ..sync import Account, Engine
+from .history import Row
 from .loop import Session
 from .prepare import Prepared
 from .statistics import statistics_of
@@ -108,7 +110,7 @@ def record_of(
         in_use=_in_use(prepared),
         unit=prepared.description.unit,
         note=about_scale([metric.name for metric in prepared.metrics], span),
-        warnings=_warnings(prepared, given, guarantees, statement, deployment),
+        warnings=_warnings(prepared, given, guarantees, statement, deployment, run.history),
         settings=prepared.settings.reasons,
         versions=versions(),
         device=device_name(prepared.net.device),
@@ -297,7 +299,7 @@ def _stated(statement: Statement, randomness: str) -> dict[str, Any]:
 
 def _warnings(
     prepared: Prepared, given: Sequence[str], guarantees: Guarantees, statement: Statement | None,
-    deployment: Mapping[str, Any] | None = None,
+    deployment: Mapping[str, Any] | None = None, history: Sequence[Row] = (),
 ) -> tuple[str, ...]:  # fmt: skip
     config = prepared.config
     found = list(statement.warnings) if statement else []
@@ -313,6 +315,9 @@ def _warnings(
         found.append(MASKS_SIMULATED)
     if deployment and deployment["rehearsal"]:
         found.append(REHEARSAL)
+    empty = sum(not row["participants"] for row in history)
+    if deployment and empty:
+        found.append(EMPTY_ROUNDS.format(empty, len(history)))
     if deployment and deployment["resumed"] and prepared.plans:
         found.append(UPPER_BOUNDS)
     if deployment and deployment["participation"] == "server" and prepared.plans:
