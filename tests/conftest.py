@@ -1,12 +1,15 @@
 """Tests run side by side: one thread each, or they wait for each other's."""
 
 import os
+import signal
 
 import pytest
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before torch is imported, and for the processes that tests start
 os.environ["PRIFEDSYNC_CACHE"] = f"{os.devnull}/cache"  # where no folder can be made: nothing is downloaded by accident
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start heed Ctrl-C, also under `pytest &`
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from prifedsync.asking.frames import answer_frame
 from prifedsync.asking.questions import Accepted, Declined, Enrol, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.vectors import read_vector
+from prifedsync.owner import daemon
 from prifedsync.owner.desk import MOST_IN_MEMORY, Desk
 from prifedsync.owner.log import OwnerLog
 from prifedsync.owner.records import records_of
@@ -77,6 +78,29 @@ def test_the_command_says_one_line_answers_and_ends(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "")
     assert process.returncode == 130
+
+
+def test_a_signal_that_comes_as_soon_as_there_is_a_socket_ends_it(tmp_path, monkeypatch):
+    """Whoever started it in the background would wait for ever: Ctrl-C is ignored there until the daemon hears it."""
+    listening = daemon.listening
+
+    @contextmanager
+    def signalled(path):
+        with listening(path) as listener:
+            signal.raise_signal(signal.SIGTERM)
+            yield listener
+
+    def unheard(number, frame):
+        raise AssertionError("the daemon did not hear it")
+
+    before = signal.signal(signal.SIGTERM, unheard)
+    mask = os.umask(0o077)
+    monkeypatch.setattr(daemon, "listening", signalled)
+    try:
+        assert daemon.serve(new_site(tmp_path / "site").policy_path, lambda policy: None) == signal.SIGTERM
+    finally:
+        os.umask(mask)
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_it_refuses_to_start_with(tmp_path):

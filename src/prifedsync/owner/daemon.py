@@ -38,11 +38,11 @@ def serve(path: str | Path, ready: Callable[[Policy], None], draws: Callable[[],
     users = askers(policy)
     with only_daemon(policy.path("ledger")), open_ledger(policy) as ledger:
         records = records_of(policy)
-        log = OwnerLog(policy.path("log"))
-        with closing(log), listening(policy.path("socket")) as listener:
+        with closing(OwnerLog(policy.path("log"))) as log:
             desk = Desk(policy, ledger, records, log, draws)
             daemon = Daemon(Path(path), desk, users, log)
-            return daemon.serve(listener, ready)
+            with daemon.signals(), listening(policy.path("socket")) as listener:  # whoever sees the socket may end it
+                return daemon.serve(listener, ready)
 
 
 class Daemon:
@@ -59,15 +59,14 @@ class Daemon:
 
     def serve(self, listener: socket.socket, ready: Callable[[Policy], None]) -> int:
         """Answer until a signal ends it; the number of that signal."""
-        with self._signals():
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-            self._log.info("the daemon listens")
-            ready(self._desk.policy)
-            while self._turns.serve_one():
-                if self._reread:
-                    self._reread = False
-                    self._read_again()
-            self._log.info(f"the daemon ends: {signal.Signals(self._ended_by).name}")
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        self._log.info("the daemon listens")
+        ready(self._desk.policy)
+        while self._turns.serve_one():
+            if self._reread:
+                self._reread = False
+                self._read_again()
+        self._log.info(f"the daemon ends: {signal.Signals(self._ended_by).name}")
         return self._ended_by
 
     def _accept(self, listener: socket.socket) -> None:
@@ -98,7 +97,8 @@ class Daemon:
         self._log.info("the policy was read again")
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def signals(self) -> Iterator[None]:
+        """Signals end the daemon between two answers, or let it read its policy again."""
         handlers = {signal.SIGTERM: self._end, signal.SIGINT: self._end, signal.SIGHUP: self._read_soon}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         waker = signal.set_wakeup_fd(self._turns.waker, warn_on_full_buffer=False)
