@@ -164,14 +164,9 @@ def _settings(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Callable[
         )
 
     def local_steps(client: ClientRecord, plan: PrivacyPlan) -> bool:
-        """What a rule from outside takes in a round is not known here."""
         steps = plan.mechanism.steps
-        rule = config["rule"]
-        if steps is None or ":" in rule["name"]:
-            return True
-        both = rule.get("publish", False) and rule["name"] != "alone"  # what is uploaded, and what is published
-        each = rule.get("inner_steps", 1) * (2 if both else 1)
-        return bool(steps.local_steps >= each * asked(client, "local_steps", local["local_steps"]))
+        wanted = _gradients_a_step(config["rule"]) * asked(client, "local_steps", local["local_steps"])
+        return steps is None or bool(steps.local_steps >= wanted)
 
     def records(client: ClientRecord, plan: PrivacyPlan) -> bool:
         """Only where noise is added to a whole round, and their number is not public, is there none."""
@@ -195,6 +190,14 @@ def _settings(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Callable[
         "the local steps": local_steps,
         "the numbers of records": records,
     }
+
+
+def _gradients_a_step(rule: Mapping[str, Any]) -> int:
+    """Noisy gradients for each local step at least; what a rule from outside takes is not known here."""
+    if ":" in rule["name"]:
+        return 0
+    both = rule.get("publish", False) and rule["name"] != "alone"  # what is uploaded, and what is published
+    return int(rule.get("inner_steps", 1) * (2 if both else 1))
 
 
 def _meets(target: Mapping[str, Any], client: ClientRecord, plan: PrivacyPlan) -> bool:
