@@ -39,6 +39,7 @@ from prifedsync.run import prepare
 
 T = TypeVar("T")
 PARTS = ("in this process", "through the daemon", "frames", "state as bytes", "ledger and anchor")
+CLIENT = "a"
 RECORDS = 600
 SHAPE = (1, 28, 28)
 POLICY = """
@@ -110,9 +111,9 @@ def resident(process: int) -> float:
 def rounds_of(document: documents.RunDocument, policy: Path, rounds: int) -> dict[str, list[float]]:
     """Milliseconds of each round: in this process, through the daemon, and the parts of a reply."""
     found = read(policy)
-    trainer = Trainer(document, "a", records_of(found).train, draws=SystemDraws())
+    trainer = Trainer(document, CLIENT, records_of(found).train, draws=SystemDraws())
     asker = Connection(found.path("socket"))
-    assert isinstance(asker.ask(Enrol(document.mapping)), Accepted)
+    assert isinstance(asker.ask(Enrol(CLIENT, document.mapping)), Accepted)
     beside = Ledger.open(
         found.path("ledger").with_name("beside.db"),
         source="beside",
@@ -125,7 +126,7 @@ def rounds_of(document: documents.RunDocument, policy: Path, rounds: int) -> dic
     helper = vector_bytes("helper", "F32", np.zeros(trainer.count, np.float32).tobytes())
     times: dict[str, list[float]] = {part: [] for part in PARTS}
     for round in range(rounds):
-        question = Answer(document.run, round, 0, helper)
+        question = Answer(CLIENT, document.run, round, 0, helper)
         outcome, here = taken(lambda question=question: trainer.answer(question.round, 0, (), helper))
         reply, there = taken(lambda question=question: asker.ask(question))
         assert isinstance(reply, Reply)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prifedsync import data
 from prifedsync.asking import document as documents
 from prifedsync.asking.document import canonical, parsed, read
-from prifedsync.asking.questions import Answer, Head, Introduction
+from prifedsync.asking.questions import VERSION, Answer, Head, Introduction
 from prifedsync.config import load
 from prifedsync.local import Optimiser
 from prifedsync.rules import FedAvg
@@ -126,7 +126,7 @@ def spoiled(values, path, value):
 DELETED = object()
 PLAN = ("clients", 0, "plan")
 WRONG = {
-    "another version": (("version",), 2),
+    "another version": (("version",), VERSION + 1),
     "no version": (("version",), DELETED),
     "a version that is true": (("version",), True),
     "no seed": (("seed",), DELETED),
@@ -199,7 +199,7 @@ def test_the_values_are_right_before_they_are_spoiled(values):
 
 def test_another_version_can_be_told(values):
     with pytest.raises(BadValue) as refused:
-        read(spoiled(values, ("version",), 2))
+        read(spoiled(values, ("version",), VERSION + 1))
     assert refused.value.field == "document.version"
 
 
@@ -257,7 +257,7 @@ def test_nothing_else_is_raised_by_any_text(text):
 
 def test_the_digest_of_a_question_is_of_all_that_its_answer_depends_on():
     """A message that was masked in another session would not cancel: it is the answer to another question."""
-    one = Answer(RUN, 3, 1, b"helper", ("a", "b"), b"session")
+    one = Answer("a", RUN, 3, 1, b"helper", ("a", "b"), b"session")
     changes = [
         {"run": "f" * 32}, {"round": 4}, {"attempt": 2}, {"helper": b"other"}, {"clients": ("a", "c")}, {"session": b"new"},
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from prifedsync.asking.frames import (
     read_prefix,
     read_question,
 )
-from prifedsync.asking.questions import Accepted, Answer, Declined, Enrol, Head, Introduction, Reply
+from prifedsync.asking.questions import VERSION, Accepted, Answer, Declined, Enrol, Head, Introduction, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.transfer import Deadline, Gone, receive_frame, send
 from prifedsync.asking.vectors import body_bytes, read_vector, vector_bytes
@@ -31,10 +31,10 @@ RUN = "0123456789abcdef" * 2
 HEAD = Head(7, bytes(range(32)))
 INTRODUCED = Introduction("hospital-a", b"k" * 32, b"s" * 64)
 QUESTIONS = [
-    Enrol({"version": 1, "clients": [{"client": "é"}], "x": 0.1}, b"\x01\x02"),
-    Enrol({}),
-    Answer(RUN, 3, 1, b"body", ("a", "b"), b"session", (INTRODUCED,), HEAD),
-    Answer(RUN, 0, 0, b""),
+    Enrol("é", {"clients": [{"client": "é"}], "x": 0.1}, b"\x01\x02"),
+    Enrol("a", {}),
+    Answer("a", RUN, 3, 1, b"body", ("a", "b"), b"session", (INTRODUCED,), HEAD),
+    Answer("a", RUN, 0, 0, b""),
 ]
 ANSWERS = [
     Accepted(HEAD, 4, 0.25, INTRODUCED),
@@ -81,31 +81,42 @@ def test_replies_of_one_run_have_one_length():
     assert len(declined) == 1
 
 
+def enrolment(document: bytes = b"{}", session: bytes = b'""', question: bytes = b'"enrol"', more: bytes = b"") -> bytes:
+    """The JSON of an enrolment that is right but for what is given."""
+    form = b'{"version":%d,"question":%b,"client":"a","document":%b,"session":%b%b}'
+    return form % (VERSION, question, document, session, more)
+
+
 BAD_HEADERS = {
     "nothing": b"",
-    "not UTF-8": b'{"version":1,"question":"\xff"}',
+    "not UTF-8": enrolment(b'"\xff"'),
     "not JSON": b"{",
     "a pickle": b"\x80\x04\x95.",
     "a list": b"[]",
-    "no version": b'{"question":"enrol","document":{},"session":""}',
-    "a version that is true": b'{"version":true,"question":"enrol","document":{},"session":""}',
-    "an unknown key": b'{"version":1,"question":"enrol","document":{},"session":"","path":"/etc/passwd"}',
-    "a key twice": b'{"version":1,"question":"enrol","document":{},"session":"","session":""}',
-    "a key twice inside": b'{"version":1,"question":"enrol","document":{"a":1,"a":2},"session":""}',
-    "a key that is missing": b'{"version":1,"question":"enrol","document":{}}',
-    "NaN": b'{"version":1,"question":"enrol","document":{"x":NaN},"session":""}',
-    "infinity": b'{"version":1,"question":"enrol","document":{"x":-Infinity},"session":""}',
-    "1e999": b'{"version":1,"question":"enrol","document":{"x":1e999},"session":""}',
-    "a huge integer": b'{"version":1,"question":"enrol","document":{"x":9223372036854775808},"session":""}',
-    "5,000 digits": b'{"version":1,"question":"enrol","document":{"x":' + b"9" * 5000 + b'},"session":""}',
-    "deep": b'{"version":1,"question":"enrol","document":' + b'{"a":' * 17 + b"1" + b"}" * 17 + b',"session":""}',
+    "no version": b'{"question":"enrol","client":"a","document":{},"session":""}',
+    "a version that is true": b'{"version":true,"question":"enrol","client":"a","document":{},"session":""}',
+    "an unknown key": enrolment(more=b',"path":"/etc/passwd"'),
+    "a key twice": enrolment(more=b',"session":""'),
+    "a key twice inside": enrolment(b'{"a":1,"a":2}'),
+    "a key that is missing": enrolment().replace(b',"session":""', b""),
+    "nobody's name": enrolment().replace(b',"client":"a"', b""),
+    "NaN": enrolment(b'{"x":NaN}'),
+    "infinity": enrolment(b'{"x":-Infinity}'),
+    "1e999": enrolment(b'{"x":1e999}'),
+    "a huge integer": enrolment(b'{"x":9223372036854775808}'),
+    "5,000 digits": enrolment(b'{"x":' + b"9" * 5000 + b"}"),
+    "deep": enrolment(b'{"a":' * 17 + b"1" + b"}" * 17),
     "very deep": b"[" * 10**6,
-    "half a surrogate": b'{"version":1,"question":"enrol","document":{"x":"\\ud800"},"session":""}',
-    "a third question": b'{"version":1,"question":"read","document":{},"session":""}',
-    "a document that is text": b'{"version":1,"question":"enrol","document":"x","session":""}',
-    "a session in capitals": b'{"version":1,"question":"enrol","document":{},"session":"AB"}',
-    "a long session": b'{"version":1,"question":"enrol","document":{},"session":"' + b"ab" * 65 + b'"}',
+    "half a surrogate": enrolment(b'{"x":"\\ud800"}'),
+    "a third question": enrolment(question=b'"read"'),
+    "a document that is text": enrolment(b'"x"'),
+    "a session in capitals": enrolment(session=b'"AB"'),
+    "a long session": enrolment(session=b'"' + b"ab" * 65 + b'"'),
 }
+
+
+def test_the_header_that_bad_ones_are_made_of_is_a_question():
+    assert read_question(enrolment()) == Enrol("a", {})
 
 
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
@@ -117,6 +128,7 @@ def test_a_header_that_is_not_a_question_is_malformed(header):
 
 GOOD = json.loads(parts(question_frame(QUESTIONS[2]))[0])
 WRONG = {
+    "client": [None, 1, ["a"], "x" * 257],
     "run": ["", "../../etc/passwd", RUN[:-1], RUN.upper(), 3, None],
     "round": [-1, 1.0, True, "1", None, 2**63],
     "attempt": [-1, 0.0, False, [], None],
@@ -137,7 +149,7 @@ def test_every_key_of_a_question_has_its_type(key):
 
 def test_another_version_is_refused_as_such():
     with pytest.raises(BadFrame) as refused:
-        read_question(json.dumps({**GOOD, "version": 2, "something": "new"}).encode())
+        read_question(json.dumps({**GOOD, "version": VERSION + 1, "something": "new"}).encode())
     assert refused.value.refusal is Refusal.VERSION
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from prifedsync.asking.connection import Connection, NoAnswer
 from prifedsync.asking.frames import MAGIC, MOST_HEADER, PREFIX, answer_frame, question_frame, read_answer
-from prifedsync.asking.questions import Accepted, Answer, Declined, Enrol, Head, Introduction, Reply
+from prifedsync.asking.questions import VERSION, Accepted, Answer, Declined, Enrol, Head, Introduction, Reply
 from prifedsync.asking.refusals import Refusal
 from prifedsync.asking.transfer import Deadline, Gone, receive_frame
 from prifedsync.asking.vectors import read_vector, vector_bytes
@@ -104,7 +104,7 @@ def spoiled(document, *path, value):
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return Enrol(mapping)
+    return Enrol("a", mapping)
 
 
 def plan(*keys):
@@ -213,6 +213,14 @@ def test_a_path_as_a_name(owner):
     assert exchanged(owner, PREFIX.pack(MAGIC, len(raw), 0) + raw) == Declined(Refusal.MALFORMED)
 
 
+def test_a_question_for_another_client(owner):
+    """Whoever asks has confused two owners: what the one spends must not be counted for the other."""
+    owner.refuses(enrol(owner.document, client="b"), Refusal.NAME)
+    owner.refuses(slot(owner.document, 0, client="b"), Refusal.NAME)
+    owner.answers(slot(owner.document, 0))
+    owner.refuses(slot(owner.document, 0, client="b"), Refusal.NAME)  # nor is what was stored given away
+
+
 def test_a_roster_short_of_peers(owner):
     owner.refuses(enrol(run_document(2, clients=("a",))), Refusal.PARTICIPANTS)
     owner.refuses(enrol(run_document(2, clients=("b", "c"))), Refusal.CLIENT)
@@ -281,7 +289,7 @@ def test_helpers_that_no_number_should_be(owner, value):
     assert np.isfinite(numbers(hostile)).all()
     mixed = np.zeros(PARAMETERS, np.float32)
     mixed[::2] = value
-    reply = owner.answers(Answer(owner.document.run, 2, 0, vector_bytes("helper", "F32", mixed.tobytes())))
+    reply = owner.answers(Answer("a", owner.document.run, 2, 0, vector_bytes("helper", "F32", mixed.tobytes())))
     assert np.isfinite(numbers(reply)).all()
 
 
@@ -296,9 +304,9 @@ def test_a_helper_of_another_shape(owner):
         vector_bytes("helper", "F64", np.ones(PARAMETERS // 2).tobytes()),
     ]
     for body in bodies:
-        owner.refuses(Answer(owner.document.run, 0, 0, body), Refusal.HELPER)
+        owner.refuses(Answer("a", owner.document.run, 0, 0, body), Refusal.HELPER)
     for body in (helper(count=PARAMETERS + 1), vector_bytes("helper", "F64", np.ones(PARAMETERS).tobytes())):
-        owner.refuses(Answer(owner.document.run, 0, 0, body), Refusal.HELPER)
+        owner.refuses(Answer("a", owner.document.run, 0, 0, body), Refusal.HELPER)
 
 
 class Bomb:
@@ -311,7 +319,7 @@ class Bomb:
 
 def test_a_pickle(owner, tmp_path):
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
-    owner.refuses(Answer(owner.document.run, 0, 0, bomb[: len(helper())]), Refusal.HELPER)
+    owner.refuses(Answer("a", owner.document.run, 0, 0, bomb[: len(helper())]), Refusal.HELPER)
     assert exchanged(owner, PREFIX.pack(MAGIC, len(bomb), 0) + bomb) == Declined(Refusal.MALFORMED)
     assert exchanged(owner, bomb + bytes(PREFIX.size)) == Declined(Refusal.MALFORMED)
     owner.refuses(spoiled(run_document(2), "model", "name", value=bomb.hex()), Refusal.MALFORMED)
@@ -351,7 +359,8 @@ def test_a_frame_of_10_gb(owner):
 def test_the_largest_headers(owner):
     """As much JSON as fits, in the forms that take most memory, from many askers at once."""
     before = owner.daemon.memory()
-    body = b'{"version":1,"question":"enrol","session":"","document":{"x":[' + b"{}," * (MOST_HEADER // 3 - 40) + b"{}]}}"
+    head = {"version": VERSION, "question": "enrol", "client": "a", "session": ""}
+    body = json.dumps(head).encode()[:-1] + b', "document":{"x":[' + b"{}," * (MOST_HEADER // 3 - 60) + b"{}]}}"
     frame = PREFIX.pack(MAGIC, len(body), 0) + body
     found = []
     threads = [threading.Thread(target=lambda: found.append(exchanged(owner, frame))) for _ in range(12)]
@@ -415,9 +424,9 @@ def test_headers_that_are_no_question(owner):
         b"",
         b"{}",
         b"[" * 10**5,
-        b'{"version":2,"question":"enrol"}',
-        b'{"version":1,"question":"enrol","document":{},"session":""}',
-        b'{"version":1,"question":"shell","document":{},"session":""}',
+        json.dumps({"version": VERSION + 1, "question": "enrol"}).encode(),
+        json.dumps({"version": VERSION, "question": "enrol", "client": "a", "document": {}, "session": ""}).encode(),
+        json.dumps({"version": VERSION, "question": "shell", "client": "a", "document": {}, "session": ""}).encode(),
         b"\xff\xfe",
     ]
     for body in bodies:

@@ -195,9 +195,9 @@ def test_an_owner_enrols_the_run(project, asked, tmp_path):
     policy = policies(project)["hospital-c"]
     with new_ledger(policy, tmp_path) as ledger:
         desk = Desk(policy, ledger, records_of(policy), OwnerLog(tmp_path / "log"))
-        assert isinstance(desk.enrol(Enrol(asked.mapping, b"s" * 32), "1"), Accepted)
+        assert isinstance(desk.enrol(Enrol(policy.client, asked.mapping, b"s" * 32), "1"), Accepted)
         other = document(project, 2, rounds=21)
-        assert desk.enrol(Enrol(other.mapping, b"s" * 32), "1") == Declined(Refusal.ROUNDS)
+        assert desk.enrol(Enrol(policy.client, other.mapping, b"s" * 32), "1") == Declined(Refusal.ROUNDS)
 
 
 def test_a_masked_enrolment_that_comes_twice_has_one_introduction(project, asked, tmp_path):
@@ -205,11 +205,11 @@ def test_a_masked_enrolment_that_comes_twice_has_one_introduction(project, asked
     policy = policies(project)["hospital-b"]
     with new_ledger(policy, tmp_path) as ledger:
         desk = Desk(policy, ledger, records_of(policy), OwnerLog(tmp_path / "log"))
-        first = desk.enrol(Enrol(asked.mapping, b"s" * 32), "1")
+        first = desk.enrol(Enrol(policy.client, asked.mapping, b"s" * 32), "1")
         trainer = desk._held[asked.run].trainer
-        assert desk.enrol(Enrol(asked.mapping, b"s" * 32), "1").introduction == first.introduction
+        assert desk.enrol(Enrol(policy.client, asked.mapping, b"s" * 32), "1").introduction == first.introduction
         assert desk._held[asked.run].trainer is trainer
-        assert desk.enrol(Enrol(asked.mapping, b"t" * 32), "1").introduction != first.introduction
+        assert desk.enrol(Enrol(policy.client, asked.mapping, b"t" * 32), "1").introduction != first.introduction
         assert desk._held[asked.run].trainer is not trainer
 
 

@@ -13,6 +13,7 @@ import pytest
 from prifedsync import cli
 from prifedsync.asking.frames import PREFIX, answer_frame, read_prefix, read_question
 from prifedsync.asking.questions import Answer
+from prifedsync.asking.refusals import Refusal
 from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy import serving
 from prifedsync.deploy.places import ProjectPlaces
@@ -273,6 +274,22 @@ def test_a_copy_of_the_server_from_before_the_first_round_counts_what_owners_say
     record = deployed.serve()
     assert spent(record)["south"] >= deployed.owners["south"].charged == 2
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
+
+
+def test_owners_whose_keys_were_exchanged_are_charged_nothing(deployed, monkeypatch):
+    """Each would be counted, and weighed, as the other."""
+
+    def exchanged(*given, **more):
+        link = deployed.link(*given, **more)
+        link.site("north", deployed.owners["south"])
+        link.site("south", deployed.owners["north"])
+        return link
+
+    monkeypatch.setattr(serving, "_link", exchanged)
+    record = deployed.serve()
+    assert spent(record) == dict.fromkeys(CLIENTS, 0)
+    assert [owner.ledger.runs() for owner in deployed.owners.values()] == [(), ()]
+    assert {event["reason"] for event in record.deployment["events"]} == {f"was not reached: {Refusal.NAME.value}"}
 
 
 def test_a_round_that_was_being_asked_when_the_server_ended_counts_once(deployed):

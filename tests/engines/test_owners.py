@@ -295,13 +295,31 @@ def test_an_owner_that_declines_stays_refused_and_one_that_cannot_now_is_asked_a
 
     owners = run.owners(connections | {"b": Between(connections["b"], change)})
     answers = [owners.train(round, everywhere(run)).answers["b"] for round in range(2)]
-    if refusal in (Refusal.BUSY, Refusal.FAILED):
+    if refusal in (Refusal.BUSY, Refusal.FAILED, Refusal.NAME):
         assert asked == ["Enrol", "Enrol", "Answer"]
         assert answers[0] == Lost(f"was not reached: {refusal.value}")
         assert isinstance(answers[1], Sent)
     else:
         assert asked == ["Enrol"]
         assert answers == [Refused(f"the owner does not take the run: {refusal.value}")] * 2
+
+
+def test_an_owner_that_is_asked_by_another_name_is_enrolled_before_it_is_asked_again(run):
+    """The slot in which the keys of two were exchanged may have been asked of the right one before. Later ones were not."""
+    connections = run.direct(SeededDraws(5))
+    asked = []
+
+    def change(question, answer):
+        asked.append(type(question).__name__)
+        return Declined(Refusal.NAME) if 2 <= len(asked) <= 3 else answer
+
+    owners = run.owners(connections | {"b": Between(connections["b"], change)})
+    rounds = [owners.train(round, everywhere(run)).answers["b"] for round in range(3)]
+    assert asked == ["Enrol", "Answer", "Enrol", "Enrol", "Answer"]
+    reason = "this is the owner of another client"
+    assert rounds[:2] == [Refused(reason), Lost(f"was not reached: {reason}")]
+    assert isinstance(rounds[2], Sent)
+    assert owners.accounts()["b"].taken == 2
 
 
 def test_only_whoever_is_asked_is_enrolled_late(run):

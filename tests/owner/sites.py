@@ -153,11 +153,11 @@ def helper(value=0.0, count=PARAMETERS):
 def slot(document, round, attempt=0, value=None, **more):
     """A question for a slot; without a value, each round has a helper of its own."""
     given = helper(round / 64 if value is None else value)
-    return Answer(document.run, round, attempt, given, **more)
+    return Answer(more.pop("client", "a"), document.run, round, attempt, given, **more)
 
 
-def enrol(document, session=b""):
-    return Enrol(document.mapping, session)
+def enrol(document, session=b"", client="a"):
+    return Enrol(client, document.mapping, session)
 
 
 class Daemon:

@@ -428,7 +428,7 @@ def test_what_cannot_be_trained_is_said_so(desk):
     """Records of another shape, and a model that turns out to be too large once it is built."""
     text = json.loads(run_document().text)
     text["shape"] = [FEATURES + 1]
-    assert desk.decide(Enrol(text), "me") == Declined(Refusal.TRAINING)
+    assert desk.decide(Enrol("a", text), "me") == Declined(Refusal.TRAINING)
     limits = replace(desk.policy.limits, models=("tests.owner.nets:linear",), parameters=PARAMETERS - 1)
     document = run_document(2, model={"name": "tests.owner.nets:linear"})
     desk.changed(replace(desk.policy, limits=limits))

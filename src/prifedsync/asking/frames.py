@@ -73,9 +73,11 @@ def _frame(header: Mapping[str, Any], body: bytes = b"", block: int = 1) -> byte
 def question_frame(question: Question) -> bytes:
     """A question as it is sent."""
     if isinstance(question, Enrol):
-        return _frame({"question": "enrol", "document": question.document, "session": question.session.hex()})
+        enrol = {"question": "enrol", "client": question.client}
+        return _frame({**enrol, "document": question.document, "session": question.session.hex()})
     header = {
         "question": "answer",
+        "client": question.client,
         "run": question.run,
         "round": question.round,
         "attempt": question.attempt,
@@ -92,9 +94,14 @@ def read_question(header: bytes) -> Question:
     said = _Keys(_json_of(header))
     kind = said.take("question", _text)
     if kind == "enrol":
-        question: Question = Enrol(said.take("document", _object), said.take("session", _bytes))
+        question: Question = Enrol(
+            client=said.take("client", _text),
+            document=said.take("document", _object),
+            session=said.take("session", _bytes),
+        )
     elif kind == "answer":
         question = Answer(
+            client=said.take("client", _text),
             run=said.take("run", _run),
             round=said.take("round", _count),
             attempt=said.take("attempt", _count),

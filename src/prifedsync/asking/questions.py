@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from .refusals import Refusal
 
-VERSION = 1
+VERSION = 2
 
 
 class Head(NamedTuple):
@@ -43,6 +43,7 @@ class Enrol:
     one. To the ledger it is the same run.
     """
 
+    client: str  # who is asked: an owner of another client declines, also where the keys of two were confused
     document: Mapping[str, Any]  # `asking.document` makes and reads it
     session: bytes = b""
 
@@ -51,6 +52,7 @@ class Enrol:
 class Answer:
     """One slot of a run."""
 
+    client: str  # who is asked
     run: str
     round: int
     attempt: int

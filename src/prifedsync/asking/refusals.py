@@ -14,6 +14,7 @@ class Refusal(Enum):
     CHANGED = "this run is enrolled with another document"
     CLOSED = "this run is closed"
     CLIENT = "this owner is not in the roster"
+    NAME = "this is the owner of another client"
     MODEL = "the model is not allowed by the policy"
     RULE = "the rule is not allowed by the policy"
     TRAINING = "the local training is not one that this owner can run"

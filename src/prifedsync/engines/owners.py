@@ -47,7 +47,7 @@ PAUSE = 0.2  # seconds between two attempts to reach an owner
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
 DISTRUSTS = Refused(Refusal.INTRODUCTION.value)  # and one that has pinned another key of somebody in it
-PASSING = (Refusal.BUSY, Refusal.FAILED)  # say nothing of the run: the same enrolment may be accepted later
+PASSING = (Refusal.BUSY, Refusal.FAILED, Refusal.NAME)  # say nothing of the run: the same enrolment may be accepted later
 MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.SLOT,  # its reply was lost on the way
     Refusal.BUSY,  # it may be in the middle of answering it
@@ -57,6 +57,7 @@ MAY_HAVE_CHARGED = (  # a slot, although they decline to answer it
     Refusal.VERSION,  # another version may be running by now, which says this before it looks into the ledger
     Refusal.MALFORMED,
     Refusal.CLOSED,  # it may have lost entries, and runs that were open then are closed
+    Refusal.NAME,  # the owner itself may have been asked before the keys of two were exchanged
 )
 OVER = (  # an owner that declines a slot with one of these declines all later ones too
     Refusal.CLOSED, Refusal.RUN, Refusal.ANCHOR, Refusal.VERSION, Refusal.MALFORMED, Refusal.CLIENT, Refusal.MODEL,
@@ -171,8 +172,8 @@ class Owners:
 
     def _enrol(self, names: Sequence[str], session: bytes, patience: float = 0.0) -> tuple[Introduction, ...]:
         """Give these owners the document; the introductions of those that accept, where messages are masked."""
-        question = Enrol(self.document.mapping, session)
-        answers = self._ask(dict.fromkeys(names, question), patience)
+        questions = {name: Enrol(name, self.document.mapping, session) for name in names}
+        answers = self._ask(questions, patience)
         return tuple(each for each in (self._enrolled(name, answer) for name, answer in answers.items()) if each)
 
     def _enrolled(self, name: str, answer: Answered | Broken) -> Introduction | None:
@@ -180,8 +181,7 @@ class Owners:
         owner = self._owners[name]
         passing = isinstance(answer, Declined) and answer.refusal in PASSING
         if passing or isinstance(answer, Broken):
-            why = answer.refusal.value if isinstance(answer, Declined) else answer
-            self._owners[name] = replace(owner, missed=f"was not reached: {why}")
+            self._note_missed(name, answer.refusal.value if isinstance(answer, Declined) else str(answer))
             return None
         try:
             if isinstance(answer, Accepted):
@@ -352,7 +352,7 @@ class Owners:
         """What those send who send something for this slot; `answers` say what became of each."""
         questions = {
             name: Asks(
-                self.document.run, slot.round, slot.attempt, body, slot.listed, self._session, slot.introductions,
+                name, self.document.run, slot.round, slot.attempt, body, slot.listed, self._session, slot.introductions,
                 self._owners[name].head,
             )
             for name, body in bodies.items()
@@ -372,6 +372,8 @@ class Owners:
         if isinstance(answer, Declined):
             if answer.refusal in MAY_HAVE_CHARGED:
                 self._owners[name] = owner.spent(job, slot.attempt)
+            if answer.refusal is Refusal.NAME:
+                self._note_missed(name, answer.refusal.value)
             self._note_over(name, answer.refusal)
             return Refused(answer.refusal.value), None
         try:
@@ -413,7 +415,10 @@ class Owners:
     def _note_silent(self, name: str, why: Broken) -> None:
         """Enrol an owner that gave no answer before it is asked again: in a list of a sum it would cost as much."""
         if self.document.masks:
-            self._owners[name] = replace(self._owners[name], missed=f"was not reached: {why}")
+            self._note_missed(name, str(why))
+
+    def _note_missed(self, name: str, why: str) -> None:
+        self._owners[name] = replace(self._owners[name], missed=f"was not reached: {why}")
 
     def _row(self, job: Job, reply: Reply) -> Tensor | None:
         """The vector of a reply; None where the client is absent."""

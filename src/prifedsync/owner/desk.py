@@ -97,6 +97,9 @@ class Desk:
 
     def decide(self, question: Question, by: str) -> Answered:
         """The answer to a question. Whatever goes wrong inside is one constant outside, and a line in the owner's log."""
+        if question.client != self.policy.client:
+            self._log.info("a question is for the owner of another client")
+            return Declined(Refusal.NAME)
         try:
             return self.enrol(question, by) if isinstance(question, Enrol) else self.answer(question)
         except Exception:

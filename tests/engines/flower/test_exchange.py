@@ -494,7 +494,7 @@ def test_stop_ends_all_waits_at_once(link):
     with asking(link) as exchange:
         waits = [exchange.ask_aside("a"), exchange.ask_aside("b")]
         through = Through(exchange, "c", PATIENT)
-        waits.append(exchange.aside.submit(through.ask, Enrol({})))
+        waits.append(exchange.aside.submit(through.ask, Enrol("a", {})))
         until(lambda: len(link.pushed) > 3)
         begun = time.monotonic()
         exchange.stop()
@@ -716,7 +716,7 @@ def test_a_question_for_a_name_that_was_lost_with_the_superlink_is_asked_again(n
 
 def through(link, patience=PATIENT):
     with asking(link) as exchange:
-        return Through(exchange, "a", patience).ask(Enrol({}))
+        return Through(exchange, "a", patience).ask(Enrol("a", {}))
 
 
 ACCEPTED = Accepted(Head(1, b"x" * 32), 0, 0.0)
@@ -737,7 +737,7 @@ def test_an_owner_that_stays_busy_is_given_up(link):
     """By this clock every question takes 100 seconds."""
     link.site("a", busy)
     with asking(link, clock=lambda: 100.0 * len(link.pushed)) as exchange:
-        asked = Through(exchange, "a", Patience(whole=350.0, first=300.0, offline=300.0)).ask(Enrol({}))
+        asked = Through(exchange, "a", Patience(whole=350.0, first=300.0, offline=300.0)).ask(Enrol("a", {}))
     assert asked == Declined(Refusal.BUSY)
     assert link.waits("a") == pytest.approx([300.0, 250.0, 150.0, 50.0])
 
