@@ -279,6 +279,17 @@ def test_one_file_for_each_client_is_copied(tmp_path):
         assert not policy.masks.required
 
 
+@pytest.mark.parametrize(("reply", "question", "longest"), [(10.0, 60.0, 3600.0), (600.0, 1800.0, 6000.0)])
+def test_all_wait_long_enough_for_replies_that_leave_late(tmp_path, reply, question, longest):
+    """Else each question would be sent while the owner is still at it, and its answers come too late."""
+    made(tmp_path / "p", written_config(tmp_path), reply_seconds=reply)
+    places = ProjectPlaces(tmp_path / "p")
+    waiting = server_settings(places.server.folder).waiting
+    assert (waiting.question, waiting.round) == (question, longest)
+    assert {site_settings(places.client(name).site).wait for name in CLIENTS} == {longest}
+    assert {policy.replies.seconds for policy in policies(tmp_path / "p").values()} == {reply}
+
+
 def test_a_client_whose_columns_have_another_order_has_the_same_inputs(tmp_path):
     source = written_config(tmp_path)
     turned = [line[::-1] for line in rows(40, 1)]

@@ -70,10 +70,11 @@ def test_an_owners_own_daemon_is_not_asked(project, tmp_path):
 
 
 def test_clients_of_any_name_are_rehearsed(tmp_path):
-    names = {"run": 30, "flower": 31, "a.log": 32, "b.csv": 33}
+    names = {"run": 30, "flower": 31, "a.log": 32, "b.csv": 33, "ledger.db": 34}
     made(tmp_path / "p", written_config(tmp_path, clients=names))
     with rehearsed(tmp_path / "p") as copy:
         assert {read(place.policy).client for place in clients_of(copy)} == set(names)
+        assert {path.stem for path in copy.server.nodes.iterdir()} == set(names)
 
 
 def test_arrays_that_cannot_be_made_up_are_named_where_the_owner_has_them(tmp_path):
@@ -119,7 +120,7 @@ def test_nothing_stays_where_it_is_ended_while_it_is_copied(project, tmp_path, m
     copies = tmp_path / "copies"
     copies.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(copies))
-    monkeypatch.setattr(rehearsals, "_move_server", lambda copy, port: os.kill(os.getpid(), number))
+    monkeypatch.setattr(rehearsals, "_move_server", lambda copy, port, reply: os.kill(os.getpid(), number))
     with survived(number), pytest.raises(KeyboardInterrupt):
         rehearse(project.folder, tmp_path / "out")
     assert list(copies.iterdir()) == []

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from .refusals import Refusal
 
 VERSION = 2
+TURNS = 3  # times `Accepted.seconds`, after which an answer has left: one that is late leaves a turn later
 
 
 class Head(NamedTuple):

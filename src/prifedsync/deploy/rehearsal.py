@@ -29,7 +29,7 @@ from .made_up import made_up
 from .places import ClientPlaces, ProjectPlaces, SitePlaces
 from .processes import Ended, Process, check_flower, free_port, own
 from .serving import serve, stopped_by_signals
-from .settings import placed, server_settings, site_settings
+from .settings import placed, server_settings, site_settings, waiting_for
 from .site import check_files
 
 BEGIN = 120.0  # seconds for all clients to come
@@ -38,6 +38,7 @@ SECONDS_TO_START = 120.0  # of an owner's daemon, which loads its records first
 LEFT_OUT = shutil.ignore_patterns(
     "run", "flower", "ledger.db*", "*.log", "*.log.*", "status.json", "run.json", "*.sock", "*.csv", "*.npz"
 )
+NODES = "nodes"  # a client's key is named after it, and a client may have the name of a log
 MADE_UP = "made-up.csv"
 
 
@@ -60,15 +61,20 @@ def rehearsed(
         read_policy(client.policy)
     with tempfile.TemporaryDirectory(prefix="prifedsync-") as folder:  # a short path: it holds sockets
         copy = ProjectPlaces(Path(folder))
-        shutil.copytree(source.server.folder, copy.server.folder, ignore=LEFT_OUT)
+        shutil.copytree(source.server.folder, copy.server.folder, ignore=_left_out)
         port = free_port()
-        _move_server(copy, port)
+        _move_server(copy, port, reply)
         for number, client in enumerate(clients_of(source)):
             place = copy.client(client.folder.name)
-            shutil.copytree(client.folder, place.folder, ignore=LEFT_OUT)
+            shutil.copytree(client.folder, place.folder, ignore=_left_out)
             _move_client(place, port, reply, copy.folder / f"door-{number}")
             _give_records(place, client, rules, note, real_records)
         yield copy
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """Files of a folder that a copy begins without."""
+    return set() if Path(folder).name == NODES else set(LEFT_OUT(folder, names))
 
 
 def clients_of(project: ProjectPlaces) -> list[ClientPlaces]:
@@ -76,10 +82,10 @@ def clients_of(project: ProjectPlaces) -> list[ClientPlaces]:
     return [ClientPlaces(path) for path in sorted(project.clients.iterdir()) if path.is_dir()]
 
 
-def _move_server(project: ProjectPlaces, port: int) -> None:
+def _move_server(project: ProjectPlaces, port: int, reply: float) -> None:
     settings = server_settings(project.server.folder)
     listen = replace(settings.listen, host="127.0.0.1", port=port)
-    waiting = replace(settings.waiting, begin=BEGIN, question=QUESTION)
+    waiting = waiting_for(reply, replace(settings.waiting, begin=BEGIN, question=QUESTION))
     write_file(project.server.settings, to_toml(replace(settings, listen=listen, waiting=waiting)).encode())
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from ..asking.questions import TURNS
 from ..config.declaring import field
 from ..config.layering import file_values
 from ..config.reading import values
@@ -15,6 +16,7 @@ from ..values import BadValue
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
 LONGEST_WAIT = 1e7  # seconds: four months, and clocks and sockets take it
+TURNS_OF_A_ROUND = 10  # of an owner: enrolments, spare attempts and questions that are sent again
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
 HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -44,6 +46,12 @@ class WaitingConfig:
     offline: float = field(
         90.0, "seconds in a round that a client is waited for whose SuperNode is not there", 0, LONGEST_WAIT
     )
+
+
+def waiting_for(reply: float, waiting: WaitingConfig | None = None) -> WaitingConfig:
+    """Waits, the defaults or longer ones, for owners whose replies leave after so many seconds."""
+    least = waiting or WaitingConfig()
+    return replace(least, question=max(least.question, TURNS * reply), round=max(least.round, TURNS_OF_A_ROUND * reply))
 
 
 @dataclass(frozen=True, kw_only=True)

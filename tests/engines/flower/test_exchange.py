@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -9,7 +10,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from prifedsync.asking.connection import NoAnswer
 from prifedsync.asking.frames import answer_frame
-from prifedsync.asking.questions import Accepted, Declined, Enrol, Head
+from prifedsync.asking.questions import Accepted, Answer, Declined, Enrol, Head
 from prifedsync.asking.refusals import Refusal
 from prifedsync.engines.flower import exchange as exchanges
 from prifedsync.engines.flower import letters
@@ -739,7 +740,45 @@ def test_an_owner_that_stays_busy_is_given_up(link):
     with asking(link, clock=lambda: 100.0 * len(link.pushed)) as exchange:
         asked = Through(exchange, "a", Patience(whole=350.0, first=300.0, offline=300.0)).ask(Enrol("a", {}))
     assert asked == Declined(Refusal.BUSY)
-    assert link.waits("a") == pytest.approx([300.0, 250.0, 150.0, 50.0])
+    assert link.waits("a") == pytest.approx([350.0, 250.0, 150.0, 50.0])
+
+
+SLOT = Answer("a", 32 * "0", 0, 0, b"")
+
+
+def asked_in_turn(link, *questions, patience):
+    with asking(link) as exchange:
+        through = Through(exchange, "a", patience)
+        for question in questions:
+            through.ask(question)
+
+
+def test_an_owner_is_asked_once_in_the_time_that_it_needs(link):
+    """A copy of a question costs it a whole turn."""
+    link.site("a", answers(answer_frame(replace(ACCEPTED, seconds=1200.0))))
+    asked_in_turn(link, Enrol("a", {}), SLOT, patience=Patience(whole=5000.0, first=60.0, offline=90.0))
+    assert link.waits("a") == pytest.approx([5000.0, 3600.0], rel=1e-3)
+
+
+def test_an_owner_that_takes_no_longer_is_asked_again_as_soon_as_before(link, caplog):
+    link.site("a", answers(answer_frame(replace(ACCEPTED, seconds=10.0))))
+    asked_in_turn(link, Enrol("a", {}), SLOT, patience=Patience(whole=5000.0, first=60.0, offline=90.0))
+    assert link.waits("a") == pytest.approx([5000.0, 60.0], rel=1e-3)
+    assert not caplog.records
+
+
+def test_a_server_whose_waits_are_too_short_is_told_once(link, caplog):
+    link.site("a", answers(answer_frame(replace(ACCEPTED, seconds=60.0))))
+    asked_in_turn(link, Enrol("a", {}), Enrol("a", {}), patience=Patience(whole=5000.0, first=60.0, offline=90.0))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "answers of client a leave after 60 s: set waiting.question in server.toml to at least 180"
+
+
+def test_of_a_question_that_may_wait_only_the_first_copy_does(link):
+    """Answers to both count. Later copies would keep the owner busy when the question is answered."""
+    link.site("a", in_turn(is_silent, is_silent, answers(answer_frame(ACCEPTED))))
+    asked_in_turn(link, Enrol("a", {}), patience=Patience(whole=60.0, first=0.02, offline=90.0))
+    assert link.waits("a") == pytest.approx([60.0, 0.04, 0.08], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -440,6 +440,20 @@ def test_a_line_that_is_no_key_is_reported_once(link, caplog):
     assert caplog.text.count("the key of client a cannot be read, is none, or is another client's") == 1
 
 
+def test_keys_of_two_clients_are_exchanged_by_copies():
+    """In between, one key is in both files, and the other in none: a SuperLink would not take that one again."""
+    lines = {"a": public_line(), "b": public_line()}
+    steps = [lines, lines | {"a": lines["b"]}, {"a": lines["b"], "b": lines["a"]}]
+    control = Control(nodes=[node(at, pem(line)) for at, line in enumerate(lines.values())])
+    link = Link(Place(control), b"secret", lambda: steps[0])
+    link.enlist()
+    while len(steps) > 1:
+        steps.pop(0)
+        link.enlist()
+    assert control.unregistered == control.registered == []
+    assert link._enlisted == {"a": pem(lines["b"]), "b": pem(lines["a"])}
+
+
 def test_two_who_enlist_at_once_do_not_undo_each_other():
     """The roster changes between them: whoever has the old one must not unregister the new key, which is then lost."""
     old = {"a": public_line()}

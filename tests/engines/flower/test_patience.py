@@ -13,7 +13,7 @@ PATIENCE = Patience(whole=1e6, first=60.0, offline=90.0)
 def test_a_long_question_waits_longer_until_it_is_sent_again(size, longer, monkeypatch):
     waits = []
 
-    def send(self, asked, node, frame, seconds):
+    def send(self, asked, node, frame, seconds, kept):
         waits.append(seconds)
         asked.answer = b"an answer"
 

@@ -179,25 +179,32 @@ class Exchange:
 
     # ------------------------------------------------------------------ one question
 
-    def ask(self, name: str, frame: bytes, patience: Patience) -> bytes:
-        """The frame with which a client answers, or `NoAnswer`."""
+    def ask(self, name: str, frame: bytes, patience: Patience, keeps: bool = False) -> bytes:
+        """The frame with which a client answers, or `NoAnswer`.
+
+        keeps: an answer to the question counts until `patience` is over, and not only until the question is sent again.
+        A client that was away may then answer a question that nobody waits for any more, so it must cost nothing.
+        """
         now = self.waited_for[name] = UnderWay(time.time())
         asked = _Asked()
         try:
-            return self._answered(asked, name, frame, patience, now)
+            return self._answered(asked, name, frame, patience, now, keeps)
         finally:
             self.waited_for.pop(name, None)
             for sent, one in list(self._tries.items()):
                 if one.asked is asked:
                     self._tries.pop(sent, None)
 
-    def _answered(self, asked: _Asked, name: str, frame: bytes, patience: Patience, now: UnderWay) -> bytes:
+    def _answered(
+        self, asked: _Asked, name: str, frame: bytes, patience: Patience, now: UnderWay, keeps: bool
+    ) -> bytes:  # fmt: skip
         end = self._clock() + patience.whole
         most = min(SHORT, patience.offline) if name in self._gone else patience.offline
         unheard = 0.0  # seconds in which nobody can have worked on it
         has_failed = False  # the last try: nobody was there from its end on
         lost = 0
         wait = patience.first + len(frame) // SLOWEST
+        is_worked_on = False  # maybe
         while (left := end - self._clock()) > 0:
             self._check_open()
             begun = self._clock()
@@ -212,11 +219,13 @@ class Exchange:
                 unheard += self._clock() - begun
             else:
                 now.tries += 1
-                self._send(asked, node, frame, min(wait, left))
+                kept = left if keeps and not is_worked_on else min(wait, left)  # later copies cost a turn each
+                self._send(asked, node, frame, min(wait, left), kept)
                 if asked.answer is not None:
                     self._gone.discard(name)
                     return asked.answer
                 now.wrong = asked.wrong
+                is_worked_on = not asked.wrong
                 if asked.wrong == LINK_LOST:  # no fault of the client's, and not its time
                     lost += 1
                     self._over.wait(PAUSE)
@@ -226,7 +235,7 @@ class Exchange:
                     self._over.wait(PAUSE)
                     unheard += self._clock() - since
                     has_failed = True
-                else:  # it may still be worked on
+                else:
                     wait = min(2 * wait, patience.whole)
                     has_failed = False
             if unheard >= most:
@@ -236,12 +245,12 @@ class Exchange:
                 break
         raise NoAnswer(now.wrong or "it did not answer in time")
 
-    def _send(self, asked: _Asked, node: int, frame: bytes, seconds: float) -> None:
-        """One try, which is waited for so many seconds."""
+    def _send(self, asked: _Asked, node: int, frame: bytes, seconds: float, kept: float) -> None:
+        """One try, which is waited for so many seconds, and kept by the SuperLink for so many and a few more."""
         one = _Try(asked, node, self._link.submitted)
         asked.begin(one)
         try:
-            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=seconds + LONGER))
+            sent = self._link.push(Message(letters.content_of(frame), node, letters.TYPE, ttl=kept + LONGER))
         except Failed:
             self._renew(one.link)
             one.failed(LINK_LOST)
