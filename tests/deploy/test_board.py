@@ -61,6 +61,13 @@ def test_it_follows_a_round(board):
     assert after.clients[1].shown is None
 
 
+def test_it_says_why_somebody_is_not_asked_while_a_round_waits(board):
+    """A masked round may wait an hour for enough clients, and nothing else says for whom."""
+    board.round_begins(1, NAMES)
+    board.missed = lambda: {"b": "was not reached: it is busy"}
+    assert [client.reason for client in seen(board).clients] == ["", "was not reached: it is busy", "", ""]
+
+
 def test_who_is_nowhere_is_not_registered(board):
     board.there = None
     assert {client.node for client in seen(board).clients} == {"not registered"}

@@ -14,11 +14,13 @@ from prifedsync import cli
 from prifedsync.asking.frames import PREFIX, answer_frame, read_prefix, read_question
 from prifedsync.asking.questions import Answer
 from prifedsync.asking.refusals import Refusal
+from prifedsync.deploy import board as boards
 from prifedsync.deploy import rehearsal as rehearsals
 from prifedsync.deploy import serving
 from prifedsync.deploy.places import ProjectPlaces
 from prifedsync.deploy.serving import serve
 from prifedsync.deploy.settings import server_settings
+from prifedsync.engines import owners as owners_module
 from prifedsync.engines.flower import exchange as exchanges
 from prifedsync.engines.flower import letters
 from prifedsync.events import RoundDone
@@ -276,20 +278,45 @@ def test_a_copy_of_the_server_from_before_the_first_round_counts_what_owners_say
     assert any(UPPER_BOUNDS in warning for warning in record.warnings)
 
 
+def exchanged(deployed):
+    """The link of a server that takes north for south, and south for north."""
+
+    def link(*given, **more):
+        made = deployed.link(*given, **more)
+        made.site("north", deployed.owners["south"])
+        made.site("south", deployed.owners["north"])
+        return made
+
+    return link
+
+
 def test_owners_whose_keys_were_exchanged_are_charged_nothing(deployed, monkeypatch):
     """Each would be counted, and weighed, as the other."""
-
-    def exchanged(*given, **more):
-        link = deployed.link(*given, **more)
-        link.site("north", deployed.owners["south"])
-        link.site("south", deployed.owners["north"])
-        return link
-
-    monkeypatch.setattr(serving, "_link", exchanged)
+    monkeypatch.setattr(serving, "_link", exchanged(deployed))
     record = deployed.serve()
     assert spent(record) == dict.fromkeys(CLIENTS, 0)
     assert [owner.ledger.runs() for owner in deployed.owners.values()] == [(), ()]
     assert {event["reason"] for event in record.deployment["events"]} == {f"was not reached: {Refusal.NAME.value}"}
+
+
+def test_a_masked_round_that_waits_for_owners_whose_keys_were_exchanged_says_so(deployed, tmp_path, monkeypatch):
+    """It waits for enough clients, up to waiting.round."""
+    monkeypatch.setattr(boards, "EVERY", 0.02)
+    monkeypatch.setattr(owners_module, "AGAIN", 0.02)
+    (tmp_path / "masked").mkdir()
+    with deployment_of(tmp_path / "masked", "privacy.masks=true", "privacy.least_clients=2", "rounds=1") as masked:
+        monkeypatch.setattr(serving, "_link", exchanged(masked))
+        masked.edit("round = ", "round = 1.0 #")
+        seen = []
+        write = boards.write
+        monkeypatch.setattr(boards, "write", lambda path, status: (seen.append(status), write(path, status)))
+        record = masked.serve()
+        assert spent(record) == dict.fromkeys(CLIENTS, 0)
+        assert [owner.ledger.runs() for owner in masked.owners.values()] == [(), ()]
+    waiting = [status for status in seen if status.phase == "training" and not any(each.answer for each in status.clients)]
+    assert {client.reason for status in waiting[2:] for client in status.clients} == {
+        f"was not reached: {Refusal.NAME.value}"
+    }
 
 
 def test_a_round_that_was_being_asked_when_the_server_ended_counts_once(deployed):

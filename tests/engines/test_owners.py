@@ -936,6 +936,7 @@ def test_a_round_does_not_wait_where_all_have_declined(run):
 def test_a_masked_round_waits_while_too_few_are_there(monkeypatch):
     """A cut that leaves one of three would use all rounds up in a moment."""
     monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    monkeypatch.setattr(owners_module, "AGAIN", 0.01)
     run, connections = masked(rounds=3)
     watched = {"b": Watched(connections["b"], 5), "c": Watched(connections["c"], 10**9)}
     owners = Owners(run.document, connections | watched, run.served.start, run.served.sums, gathering=30.0)
@@ -945,6 +946,7 @@ def test_a_masked_round_waits_while_too_few_are_there(monkeypatch):
 
 def test_a_masked_round_waits_for_a_daemon_that_is_not_there(monkeypatch):
     monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    monkeypatch.setattr(owners_module, "AGAIN", 0.01)
     run, connections = masked(rounds=2)
     late = {name: Away(connections[name], range(4)) for name in "bc"}
     owners = Owners(run.document, connections | late, run.served.start, run.served.sums, gathering=30.0)
@@ -953,6 +955,7 @@ def test_a_masked_round_waits_for_a_daemon_that_is_not_there(monkeypatch):
 
 def test_a_masked_round_waits_no_longer_than_it_may_nor_for_those_who_declined(monkeypatch):
     monkeypatch.setattr(owners_module, "PAUSE", 0.01)
+    monkeypatch.setattr(owners_module, "AGAIN", 0.01)
     run, connections = masked(rounds=1)
     gone = {name: Watched(connections[name], 10**9) for name in "bc"}
     owners = Owners(run.document, connections | gone, run.served.start, run.served.sums, gathering=0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -48,6 +48,7 @@ class Board:
 
     def __init__(self, path: Path, document: RunDocument, question: float) -> None:
         self.there: There | None = None
+        self.missed: Callable[[], Mapping[str, str]] = dict  # why clients are not enrolled
         self._path = path
         self._document = document
         self._question = question
@@ -103,7 +104,8 @@ class Board:
 
     def _write(self, error: str = "") -> None:
         nodes = self._nodes()
-        clients = tuple(self._client(name, nodes[name]) for name in self._document.names)
+        missed = self.missed()
+        clients = tuple(self._client(name, nodes[name], missed.get(name, "")) for name in self._document.names)
         status = Status(
             run=self._document.run, phase=self._phase, round=self._round, rounds=self._document.rounds, begun=self._begun,
             changed=time.time(), error=error, clients=clients,
@@ -111,7 +113,7 @@ class Board:
         with self._lock:
             write(self._path, status)
 
-    def _client(self, name: str, node: Node) -> ClientStatus:
+    def _client(self, name: str, node: Node, missed: str) -> ClientStatus:
         waits = self.there.waited_for.get(name) if self.there else None
         given = self._answers.get(name)
         answer: Reaction = "asked" if waits else "" if given is None else WORDS.get(type(given), "")
@@ -120,7 +122,7 @@ class Board:
             name=name,
             node=node,
             answer=answer,
-            reason=waits.wrong if waits else getattr(given, "reason", ""),
+            reason=(waits.wrong if waits else getattr(given, "reason", "")) or missed,
             late=is_late(time.time(), since, answer, self._question),
             since=since,
             answered=self._counts[name],

@@ -105,6 +105,7 @@ def _served(settings: ServerSettings, places: ServerPlaces, watch: Watch, rehear
         asks=asks,
         is_over=lambda: exchange.is_over,
     )
+    board.missed = lambda: owners.missed
     engine = _asked_by(settings, owners, config.seed)  # refused before anybody has reserved anything
     with ExitStack() as ending:
         ending.enter_context(board)

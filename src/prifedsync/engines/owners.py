@@ -44,6 +44,7 @@ from .known import Broken, Owner
 SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
+AGAIN = 2.0  # and between two looks for enough clients for a masked sum, each of which enrols whoever was not
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
 DISTRUSTS = Refused(Refusal.INTRODUCTION.value)  # and one that has pinned another key of somebody in it
@@ -283,7 +284,7 @@ class Owners:
         """Wait a while for enough clients for a masked sum: rounds with fewer pass at once, and would use the run up."""
         end = time.monotonic() + self.gathering
         while self._is_short(asked) and time.monotonic() < end:
-            time.sleep(PAUSE)
+            time.sleep(AGAIN)
             self._away = self._some_there(asked)
             self._enrol_missed(asked)
 
@@ -470,6 +471,11 @@ class Owners:
     def accounts(self) -> Mapping[str, Account]:
         """What each has spent as it says itself; a slot whose reply never came counts as taken."""
         return {name: Account(owner.taken, owner.queries, owner.spare) for name, owner in self._owners.items()}
+
+    @property
+    def missed(self) -> Mapping[str, str]:
+        """Why owners are not enrolled that did not decline; they are tried again."""
+        return {name: owner.missed for name, owner in self._owners.items() if owner.missed}
 
     def models(self, released: Tensor) -> Mapping[str, Model]:
         """The released model for everybody: a client's own model stays with its owner."""
