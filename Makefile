@@ -20,7 +20,7 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-flower: setup
-	PRIFEDSYNC_FLOWER=1 $(BIN)/python -m pytest -q tests/flower
+	PRIFEDSYNC_FLOWER=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q tests/flower
 
 test-slow: setup
 	PRIFEDSYNC_EXAMPLES=300 PRIFEDSYNC_CRASH_STRIDE=1 PRIFEDSYNC_FLIPS=300 PRIFEDSYNC_HELPERS=100000 PRIFEDSYNC_KILLS=1000 \

@@ -1,7 +1,8 @@
 """A server as `prifedsync deploy serve` starts it, which notes every reply that it gets.
 
 It is started with `python -m tests.flower.noting SERVER OUT`.
-A line of OUT is the JSON list [client, round, attempt, digest of the body].
+A line of OUT is the JSON list [client, round, attempt, what], where `what` has a digest of the body, and the head of the
+ledger that the reply came with.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ def main(server, out):
     def ask(self, question):
         answered = plain(self, question)
         if isinstance(question, Answer) and isinstance(answered, Reply):
-            line = json.dumps([self._name, question.round, question.attempt, digest(answered.body)])
+            what = [digest(answered.body), answered.head.number, answered.head.hash.hex()]
+            line = json.dumps([self._name, question.round, question.attempt, what])
             with Path(out).open("a") as file:
                 file.write(line + "\n")
         return answered

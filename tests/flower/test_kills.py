@@ -159,7 +159,11 @@ def disturb(deployment, draw):
 
 
 def check_ledgers(deployment):
-    """Every reply that the server got is charged, with its bytes, and nothing is charged twice."""
+    """Every reply that the server got is charged, with its bytes, and nothing is charged twice.
+
+    Owners replay their draws, so a reply that left before its charge, and was made again, would have the same bytes. It
+    would have another head: each entry of a ledger has fresh random bytes.
+    """
     copy = deployment.copy
     run = json.loads(copy.server.begun.read_text())["run"]
     got = {}
@@ -174,7 +178,8 @@ def check_ledgers(deployment):
                 if client == name:
                     stored = ledger.stored(run, round, attempt)
                     assert stored is not None, f"round {round} of {name} left without an entry"
-                    assert digest(stored.body) == found
+                    assert [digest(stored.body), stored.head.number, stored.head.hash.hex()] == found
+                    assert ledger.knows(stored.head)
             totals = ledger.totals()
             assert totals.spent + totals.reserved <= totals.limit
         command("ledger", "verify", copy.client(name).policy)
