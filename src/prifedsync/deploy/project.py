@@ -34,7 +34,7 @@ from .hosts import Reached
 from .places import ClientPlaces, ProjectPlaces, SitePlaces
 from .policies import SOCKET, pinning, policies_of
 from .schema import Schema, schema_of
-from .settings import MOST_QUESTION, ListenConfig, ServerSettings, SiteSettings, waiting_for
+from .settings import MOST_QUESTION, ListenConfig, ServerSettings, SiteSettings, WaitingConfig, waiting_for
 
 HOME = "/srv/prifedsync"  # where a party puts its folder; units and container files name it
 SECRET_BYTES = 32
@@ -87,8 +87,12 @@ class _Project:
     prepared: Prepared
     unpinned: Mapping[str, Policy]  # they pin identities that are still to be made
     reached: Reached
-    reply_seconds: float  # after which replies of owners leave
     tables: Tables | None  # those of the example
+
+    @property
+    def waiting(self) -> WaitingConfig:
+        """How long the server waits for owners of these policies."""
+        return waiting_for(max(policy.replies.seconds for policy in self.unpinned.values()))
 
 
 def folder_name(client: str) -> str:
@@ -124,7 +128,7 @@ def _written(folder: Path, config: Config, reached: Reached, reply_seconds: floa
     unpinned = policies_of(prepared, schema, reply_seconds)
     temporary = _beside(folder.resolve())
     try:
-        policies = _write(_Project(ProjectPlaces(temporary), schema, prepared, unpinned, reached, reply_seconds, tables))
+        policies = _write(_Project(ProjectPlaces(temporary), schema, prepared, unpinned, reached, tables))
         _put(temporary, folder.resolve())
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -198,7 +202,7 @@ def _write_server(project: _Project) -> None:
     reached = project.reached
     rules = project.schema.rules.as_json()
     listen = ListenConfig(host=reached.listen, port=reached.port)
-    settings = ServerSettings(insecure=reached.insecure, listen=listen, waiting=waiting_for(project.reply_seconds))
+    settings = ServerSettings(insecure=reached.insecure, listen=listen, waiting=project.waiting)
     write_file(server.config, to_toml(project.prepared.config).encode())
     write_file(server.preprocessing, json.dumps(rules, indent=1, allow_nan=False).encode())
     write_file(server.settings, to_toml(settings, documented=True).encode())
@@ -258,7 +262,7 @@ def _write_client(project: _Project, name: str, policy: Policy) -> None:
         client=name,
         server=project.reached.place,
         insecure=project.reached.insecure,
-        wait=waiting_for(project.reply_seconds).round,
+        wait=project.waiting.round,
         question=max(MOST_QUESTION, _question_bytes(policy)),
     )
     write_file(client.policy, to_toml(policy, documented=True).encode(), private=True)
