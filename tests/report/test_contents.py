@@ -15,9 +15,9 @@ from prifedsync.fdp import gaussian
 from prifedsync.record import RunRecord, plan_from_json
 from prifedsync.report import graphs
 from prifedsync.report.attacks import BASES, attacks_of
-from prifedsync.report.card import card_of
+from prifedsync.report.card import card_of, text
 from prifedsync.report.contents import report_of
-from prifedsync.report.guarantee import group
+from prifedsync.report.guarantee import BEFORE_COINS, group
 from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import MOST, Plans
 
@@ -118,6 +118,67 @@ def test_what_is_known_of_coins_is_said_beside_the_bounds_that_leave_it_out(samp
 
     rewritten(folder, lambda data: data["guarantee"]["epsilon"].update(upper=0.9))
     assert "1 to 20" in report_of(folder).guarantee.judgement
+
+
+def slots_taken(folder, slots):
+    """The same run, as if its coins had given the clients so many slots."""
+
+    def tossed(data):
+        data["shared"]["taken"] = []
+        for at, (client, count) in enumerate(zip(data["clients"], slots, strict=True)):
+            f = plan_from_json(data["shared"]["plan"][client["plan"]]).guarantee(taken=count)
+            found = {"epsilon": f.epsilon(1e-5), "mu": f.mu(1e-5), "advantage": f.advantage()}
+            data["shared"]["taken"].append({name: {"lower": b.lower, "upper": b.upper} for name, b in found.items()})
+            client |= {"taken": at, "slots_taken": count, "rounds_taken": count, "noisy_queries": count}
+
+    return rewritten(folder, tossed)
+
+
+def test_coins_are_said_where_mu_and_epsilon_do_not_rise(tmp_path):
+    """μ is about small α: it may fall given the slots that were taken, while an attacker is right more often."""
+    changes = {"local__batch": 8, "participation": 0.15, "rounds": 8, "privacy__noise_multiplier": 1.5}
+    report = report_of(slots_taken(trained(tmp_path / "run", report=SAID, **changes), [2, 3, 1]))
+    found = report.guarantee
+    given = found.given_who_took_part
+    assert all(given[name].upper < found.known[name].upper for name in ("mu", "epsilon"))
+    assert found.known["mu"] == found.mu  # no number is smaller than it is before the coins
+    assert found.known["epsilon"] == found.epsilon
+    assert found.advantage.text == "9.1%"
+    assert found.known["advantage"].text == "14.3%"
+    assert found.known_correct.text == "57.2%"
+    assert found.correct.text == "54.6%"
+
+    said = [each for each in found.sentences if "the server has seen it" in each]
+    assert "right at most 57.2% of the time" in said[0]
+    assert f"μ ≤ {found.mu.text} and ε ≤ {found.epsilon.text} hold for every client" in said[0]
+    assert text(said[0]) in card_of(report)
+    assert "can be larger" in report.attacks_note
+    assert "told apart at most 57.2% of the time" in report.items[2].text
+    assert "can be larger" in report.items[20].text
+    page = page_of(report)
+    everyday = page[page.index('class="everyday"') : page.index(">Thresholds<")]
+    assert "Given that, more can be found" in everyday
+    tiles = page[page.index('class="tiles"') : page.index("The measure is")]
+    assert all(each in tiles for each in (found.mu.text, found.epsilon.text, "57.2%", "and can be larger"))
+    for section in ("curve", "epsilon", "attacks"):
+        start = page.index(f'<section id="{section}"')
+        assert BEFORE_COINS in page[start : page.index("</section>", start)]
+
+
+def test_what_is_known_of_coins_is_never_less_than_before_them(sampled, copied):
+    """Whoever took no slot at all: its own numbers are next to nothing."""
+    report = report_of(slots_taken(copied(sampled), [0, 0, 0]))
+    found = report.guarantee
+    assert found.given_who_took_part["mu"].upper < 1e-6
+    assert found.known == {"mu": found.mu, "epsilon": found.epsilon, "advantage": found.advantage}
+    assert found.more_is_known
+
+
+def test_without_coins_nothing_is_said_of_them(plain):
+    report = report_of(plain)
+    assert not report.guarantee.more_is_known
+    assert BEFORE_COINS not in page_of(report)
+    assert "who took part" not in page_of(report)[: page_of(report).index('id="leaving"')]
 
 
 def test_attacks_on_persons_ask_for_persons(plain):

@@ -105,6 +105,11 @@ def _limits(report: Report, found: Guarantee) -> Iterable[str]:
     person = person_of(report, found)
     if person is not None:
         yield f"This is about one record: a person with {person.records:,} records is protected less."
+    if found.more_is_known:
+        yield (
+            "It is from before coins said who took part. Given that, more can be found, and two data sets are told apart "
+            f"at most {found.known_correct.text} of the time."
+        )
     if report.run.simulation:
         yield "This run is a simulation: that is so of the algorithm, and not of these files."
     if any(audit.broken for audit in report.audits):
