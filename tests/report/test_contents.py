@@ -471,6 +471,35 @@ def test_as_json_has_no_infinity(plain, copied):
     assert report.verdict.decision == "do not release"
 
 
+# ---------------------------------------------------------------------- what one record is
+
+
+@pytest.mark.parametrize("kind", ["record", "person"])
+def test_what_a_record_is_stands_where_people_read(plain, copied, kind):
+    """An owner's own words: text, and nothing else."""
+
+    def of_persons(data):
+        for plan in data["shared"]["plan"]:
+            plan |= {"unit": "person", "rows_per_unit": 4}
+        data["unit"] = data["guarantee"]["unit"] = "person"
+
+    folder = plain if kind == "record" else rewritten(copied(plain), of_persons)
+    words = "one <script>alert(1)</script> *stay* | [a](b) $x$"
+    report = report_of(folder, words=[f"report.record_is={json.dumps(words)}"])
+    unit = f"record ({words})" if kind == "record" else f"person (one record is {words})"
+    assert report.guarantee.sentences[0].startswith(f"Protected is each {unit} of each of 3 clients, against ")
+    escaped = r"one &lt;script&gt;alert(1)&lt;/script&gt; \*stay\* \| \[a\](b) \$x\$"  # as Markdown has it
+    card = card_of(report)
+    assert card.count(escaped) == 2
+    assert f"the unit is a {kind} (" in card
+    assert "<script" not in card
+    page = page_of(report)
+    assert "<script>alert" not in page
+    shown = f"{unit.split('<')[0]}&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert page.count(shown) == 2  # in the guarantee, and as the unit of privacy
+    assert f"<dd>one {kind}</dd>" in page_of(report_of(folder))
+
+
 # ---------------------------------------------------------------------- kinds of runs
 
 

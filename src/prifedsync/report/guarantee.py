@@ -15,7 +15,7 @@ from ..fdp import gaussian
 from ..record import RunRecord
 from .plans import ROUNDING, Plans
 from .sources import Sources
-from .wording import loss_up, many, share_up, small
+from .wording import loss_up, many, share_up, small, unit_is
 
 GROUPS = (2, 5, 10)  # records of one person, in the table of groups
 LEAST_DELTA = 1e-300
@@ -214,7 +214,7 @@ def judgement(epsilon: float | None) -> str:
 
 
 def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage: float) -> Iterable[str]:
-    yield _protected(record)
+    yield _protected(sources, record)
     least = small(found.alpha_min)
     yield (
         f"The measure is μ ≤ {found.mu.text}, for false positive rates from {least} to 1 − {least}. "
@@ -239,12 +239,12 @@ def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage:
         yield f"This run is a simulation. The guarantee is {SIMULATION}."
 
 
-def _protected(record: RunRecord) -> str:
+def _protected(sources: Sources, record: RunRecord) -> str:
     """Whose records, and against whom."""
     alone = len(record.clients) == 1
     whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
     others = "the server" if alone else "the server, all other clients,"
-    unit = record.unit
+    unit = unit_is(record.unit, sources.words.record_is)
     return f"Protected is each {unit} of {whose}, against everybody else together: {others} and whoever receives the model."
 
 
