@@ -20,6 +20,7 @@ from prifedsync.report.contents import report_of
 from prifedsync.report.guarantee import BEFORE_COINS, group
 from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import MOST, Plans
+from prifedsync.run.deployment import deployment_of
 
 from .runs import RECORDS, SAID, rewritten, trained
 
@@ -501,6 +502,34 @@ def test_what_a_record_is_stands_where_people_read(plain, copied, kind):
 
 
 # ---------------------------------------------------------------------- kinds of runs
+
+
+@pytest.mark.parametrize("rehearsal", [None, True, False])
+def test_whoever_ran_all_clients_is_trusted_and_that_is_said(said, copied, rehearsal):
+    """In one process, or on one machine. Between machines nobody had all records."""
+
+    def deployed(data):
+        names = [each["name"] for each in data["clients"]]
+        how = {"carrier": "Flower 1.41.0", "participation": "clients", "rehearsal": rehearsal}
+        data["deployment"] = deployment_of([{"round": 1}], names, **how)
+
+    report = report_of(said if rehearsal is None else rewritten(copied(said), deployed))
+    first, second, *_ = report.guarantee.sentences
+    says = "had all records"
+    texts = {
+        "notices": " ".join(report.run.notices),
+        "guarantee": second,
+        "condition": " ".join(each.here for each in report.conditions),
+        "card": card_of(report),
+        "where": report.leaving.where,
+    }
+    for where, shown in texts.items():
+        assert (says in shown and "is trusted" in shown) == (rehearsal is not False), where
+    assert ("the server, all other clients, and whoever" in first) == (rehearsal is False)
+    assert ("The guarantee is about what left that" in second) == (rehearsal is not False)
+    assert ("the records" in report.leaving.stays) == (rehearsal is False)
+    if rehearsal is None:
+        assert report.verdict.decision == "release"  # it is an assumption, and no fault
 
 
 def test_kinds_of_runs_say_what_they_are(tmp_path):

@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, carried, leaving_of, nominal, rehearsed
+from .leaving import Leaving, carried, in_one_place, leaving_of, nominal, rehearsed, trusted
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -258,6 +258,8 @@ def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterabl
             if record.deployment
             else " All clients were in one process, so masks were simulated."
         )
+    if in_one_place(record):
+        yield trusted(record)
     if rehearsed(record):
         yield "This was a rehearsal on one machine. No owner has charged it."
     elif record.deployment:

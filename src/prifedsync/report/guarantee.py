@@ -13,6 +13,7 @@ from ..accounting import Neighbours, OutputPerturbation
 from ..accounting.statement import ADJACENCY, SIMULATION, percent_up
 from ..fdp import gaussian
 from ..record import RunRecord
+from .leaving import in_one_place, rehearsed, trusted
 from .plans import ROUNDING, Plans
 from .sources import Sources
 from .wording import loss_up, many, share_up, small, unit_is
@@ -215,6 +216,9 @@ def judgement(epsilon: float | None) -> str:
 
 def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage: float) -> Iterable[str]:
     yield _protected(sources, record)
+    if in_one_place(record):
+        place = "machine" if rehearsed(record) else "process"
+        yield f"{trusted(record)} The guarantee is about what left that {place}."
     least = small(found.alpha_min)
     yield (
         f"The measure is μ ≤ {found.mu.text}, for false positive rates from {least} to 1 − {least}. "
@@ -240,12 +244,16 @@ def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage:
 
 
 def _protected(sources: Sources, record: RunRecord) -> str:
-    """Whose records, and against whom."""
+    """Whose records, and against whom. Where all was in one place, the server was whoever ran it."""
     alone = len(record.clients) == 1
     whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
-    others = "the server" if alone else "the server, all other clients,"
+    server = [] if in_one_place(record) else ["the server"]
+    clients = [] if alone else ["all other clients"]
+    *others, last = [*server, *clients, "whoever receives the model"]
+    listed = f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}"
+    against = f"everybody else together: {listed}" if others else last
     unit = unit_is(record.unit, sources.words.record_is)
-    return f"Protected is each {unit} of {whose}, against everybody else together: {others} and whoever receives the model."
+    return f"Protected is each {unit} of {whose}, against {against}."
 
 
 def _given(found: Guarantee) -> str:
