@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from prifedsync.fdp import gaussian
 from prifedsync.record import RunRecord, plan_from_json
-from prifedsync.report import graphs
+from prifedsync.report import graphs, sources
 from prifedsync.report.attacks import BASES, attacks_of
 from prifedsync.report.card import card_of, text
 from prifedsync.report.contents import report_of
@@ -530,6 +530,36 @@ def test_whoever_ran_all_clients_is_trusted_and_that_is_said(said, copied, rehea
     assert ("the records" in report.leaving.stays) == (rehearsal is False)
     if rehearsal is None:
         assert report.verdict.decision == "release"  # it is an assumption, and no fault
+
+
+UNFINISHED = {
+    "This run is a simulation": {"privacy__randomness": "seeded"},
+    "Clients overlap: several of them may hold the same record.": {"data__overlap": True},
+    "Clients overlap: up to 3 of them may hold the same person.": {"data__person": "id", "data__person_clients": 3},
+    "The unit is a person": {"data__person": "id"},
+    "Uploads were masked in pairs": {"privacy__masks": True},
+}
+
+
+def test_a_run_that_is_not_finished_has_the_notices_of_its_config(plain, copied, monkeypatch):
+    folder = copied(plain)
+    (folder / "record.json").unlink()
+    assert report_of(folder).run.notices == ("This run is not finished.",)
+    before = sources._config_of
+    for notice, changes in UNFINISHED.items():
+
+        def changed(place, changes=changes):
+            found = json.loads(json.dumps(before(place)))
+            for name, value in changes.items():
+                table, field = name.split("__")
+                found[table][field] = value
+            return found
+
+        monkeypatch.setattr(sources, "_config_of", changed)
+        first, *others = report_of(folder).run.notices
+        assert first == "This run is not finished."
+        assert any(each.startswith(notice) for each in others), notice
+        assert not any("the numbers count" in each for each in others)  # there are none yet
 
 
 def test_kinds_of_runs_say_what_they_are(tmp_path):
