@@ -13,13 +13,14 @@ from scipy.stats import norm
 
 from prifedsync.fdp import gaussian
 from prifedsync.record import RunRecord, plan_from_json
-from prifedsync.report import graphs
+from prifedsync.report import graphs, sources
 from prifedsync.report.attacks import BASES, attacks_of
-from prifedsync.report.card import card_of
+from prifedsync.report.card import card_of, text
 from prifedsync.report.contents import report_of
-from prifedsync.report.guarantee import group
+from prifedsync.report.guarantee import BEFORE_COINS, group
 from prifedsync.report.html.page import page_of
 from prifedsync.report.plans import MOST, Plans
+from prifedsync.run.deployment import deployment_of
 
 from .runs import RECORDS, SAID, rewritten, trained
 
@@ -118,6 +119,67 @@ def test_what_is_known_of_coins_is_said_beside_the_bounds_that_leave_it_out(samp
 
     rewritten(folder, lambda data: data["guarantee"]["epsilon"].update(upper=0.9))
     assert "1 to 20" in report_of(folder).guarantee.judgement
+
+
+def slots_taken(folder, slots):
+    """The same run, as if its coins had given the clients so many slots."""
+
+    def tossed(data):
+        data["shared"]["taken"] = []
+        for at, (client, count) in enumerate(zip(data["clients"], slots, strict=True)):
+            f = plan_from_json(data["shared"]["plan"][client["plan"]]).guarantee(taken=count)
+            found = {"epsilon": f.epsilon(1e-5), "mu": f.mu(1e-5), "advantage": f.advantage()}
+            data["shared"]["taken"].append({name: {"lower": b.lower, "upper": b.upper} for name, b in found.items()})
+            client |= {"taken": at, "slots_taken": count, "rounds_taken": count, "noisy_queries": count}
+
+    return rewritten(folder, tossed)
+
+
+def test_coins_are_said_where_mu_and_epsilon_do_not_rise(tmp_path):
+    """μ is about small α: it may fall given the slots that were taken, while an attacker is right more often."""
+    changes = {"local__batch": 8, "participation": 0.15, "rounds": 8, "privacy__noise_multiplier": 1.5}
+    report = report_of(slots_taken(trained(tmp_path / "run", report=SAID, **changes), [2, 3, 1]))
+    found = report.guarantee
+    given = found.given_who_took_part
+    assert all(given[name].upper < found.known[name].upper for name in ("mu", "epsilon"))
+    assert found.known["mu"] == found.mu  # no number is smaller than it is before the coins
+    assert found.known["epsilon"] == found.epsilon
+    assert found.advantage.text == "9.1%"
+    assert found.known["advantage"].text == "14.3%"
+    assert found.known_correct.text == "57.2%"
+    assert found.correct.text == "54.6%"
+
+    said = [each for each in found.sentences if "the server has seen it" in each]
+    assert "right at most 57.2% of the time" in said[0]
+    assert f"μ ≤ {found.mu.text} and ε ≤ {found.epsilon.text} hold for every client" in said[0]
+    assert text(said[0]) in card_of(report)
+    assert "can be larger" in report.attacks_note
+    assert "told apart at most 57.2% of the time" in report.items[2].text
+    assert "can be larger" in report.items[20].text
+    page = page_of(report)
+    everyday = page[page.index('class="everyday"') : page.index(">Thresholds<")]
+    assert "Given that, more can be found" in everyday
+    tiles = page[page.index('class="tiles"') : page.index("The measure is")]
+    assert all(each in tiles for each in (found.mu.text, found.epsilon.text, "57.2%", "and can be larger"))
+    for section in ("curve", "epsilon", "attacks"):
+        start = page.index(f'<section id="{section}"')
+        assert BEFORE_COINS in page[start : page.index("</section>", start)]
+
+
+def test_what_is_known_of_coins_is_never_less_than_before_them(sampled, copied):
+    """Whoever took no slot at all: its own numbers are next to nothing."""
+    report = report_of(slots_taken(copied(sampled), [0, 0, 0]))
+    found = report.guarantee
+    assert found.given_who_took_part["mu"].upper < 1e-6
+    assert found.known == {"mu": found.mu, "epsilon": found.epsilon, "advantage": found.advantage}
+    assert found.more_is_known
+
+
+def test_without_coins_nothing_is_said_of_them(plain):
+    report = report_of(plain)
+    assert not report.guarantee.more_is_known
+    assert BEFORE_COINS not in page_of(report)
+    assert "who took part" not in page_of(report)[: page_of(report).index('id="leaving"')]
 
 
 def test_attacks_on_persons_ask_for_persons(plain):
@@ -410,7 +472,94 @@ def test_as_json_has_no_infinity(plain, copied):
     assert report.verdict.decision == "do not release"
 
 
+# ---------------------------------------------------------------------- what one record is
+
+
+@pytest.mark.parametrize("kind", ["record", "person"])
+def test_what_a_record_is_stands_where_people_read(plain, copied, kind):
+    """An owner's own words: text, and nothing else."""
+
+    def of_persons(data):
+        for plan in data["shared"]["plan"]:
+            plan |= {"unit": "person", "rows_per_unit": 4}
+        data["unit"] = data["guarantee"]["unit"] = "person"
+
+    folder = plain if kind == "record" else rewritten(copied(plain), of_persons)
+    words = "one <script>alert(1)</script> *stay* | [a](b) $x$"
+    report = report_of(folder, words=[f"report.record_is={json.dumps(words)}"])
+    unit = f"record ({words})" if kind == "record" else f"person (one record is {words})"
+    assert report.guarantee.sentences[0].startswith(f"Protected is each {unit} of each of 3 clients, against ")
+    escaped = r"one &lt;script&gt;alert(1)&lt;/script&gt; \*stay\* \| \[a\](b) \$x\$"  # as Markdown has it
+    card = card_of(report)
+    assert card.count(escaped) == 2
+    assert f"the unit is a {kind} (" in card
+    assert "<script" not in card
+    page = page_of(report)
+    assert "<script>alert" not in page
+    shown = f"{unit.split('<')[0]}&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert page.count(shown) == 2  # in the guarantee, and as the unit of privacy
+    assert f"<dd>one {kind}</dd>" in page_of(report_of(folder))
+
+
 # ---------------------------------------------------------------------- kinds of runs
+
+
+@pytest.mark.parametrize("rehearsal", [None, True, False])
+def test_whoever_ran_all_clients_is_trusted_and_that_is_said(said, copied, rehearsal):
+    """In one process, or on one machine. Between machines nobody had all records."""
+
+    def deployed(data):
+        names = [each["name"] for each in data["clients"]]
+        how = {"carrier": "Flower 1.41.0", "participation": "clients", "rehearsal": rehearsal}
+        data["deployment"] = deployment_of([{"round": 1}], names, **how)
+
+    report = report_of(said if rehearsal is None else rewritten(copied(said), deployed))
+    first, second, *_ = report.guarantee.sentences
+    says = "had all records"
+    texts = {
+        "notices": " ".join(report.run.notices),
+        "guarantee": second,
+        "condition": " ".join(each.here for each in report.conditions),
+        "card": card_of(report),
+        "where": report.leaving.where,
+    }
+    for where, shown in texts.items():
+        assert (says in shown and "is trusted" in shown) == (rehearsal is not False), where
+    assert ("the server, all other clients, and whoever" in first) == (rehearsal is False)
+    assert ("The guarantee is about what left that" in second) == (rehearsal is not False)
+    assert ("the records" in report.leaving.stays) == (rehearsal is False)
+    if rehearsal is None:
+        assert report.verdict.decision == "release"  # it is an assumption, and no fault
+
+
+UNFINISHED = {
+    "This run is a simulation": {"privacy__randomness": "seeded"},
+    "Clients overlap: several of them may hold the same record.": {"data__overlap": True},
+    "Clients overlap: up to 3 of them may hold the same person.": {"data__person": "id", "data__person_clients": 3},
+    "The unit is a person": {"data__person": "id"},
+    "Uploads were masked in pairs": {"privacy__masks": True},
+}
+
+
+def test_a_run_that_is_not_finished_has_the_notices_of_its_config(plain, copied, monkeypatch):
+    folder = copied(plain)
+    (folder / "record.json").unlink()
+    assert report_of(folder).run.notices == ("This run is not finished.",)
+    before = sources._config_of
+    for notice, changes in UNFINISHED.items():
+
+        def changed(place, changes=changes):
+            found = json.loads(json.dumps(before(place)))
+            for name, value in changes.items():
+                table, field = name.split("__")
+                found[table][field] = value
+            return found
+
+        monkeypatch.setattr(sources, "_config_of", changed)
+        first, *others = report_of(folder).run.notices
+        assert first == "This run is not finished."
+        assert any(each.startswith(notice) for each in others), notice
+        assert not any("the numbers count" in each for each in others)  # there are none yet
 
 
 def test_kinds_of_runs_say_what_they_are(tmp_path):

@@ -106,9 +106,9 @@ def test_one_client_has_no_others(tmp_path):
     clients = {"only": records()["a"]}
     prifedsync.train(config(), clients=clients, out=tmp_path / "run", progress=False)
     report = report_of(tmp_path / "run")
-    first = "Protected is each record of the one client, against everybody else together: the server and whoever receives"
-    assert report.guarantee.sentences[0].startswith(first)
-    assert "trained by one client without moving its records" in entry_of(report)["deployment"]["basic"]["description"]
+    first = "Protected is each record of the one client, against whoever receives the model."
+    assert report.guarantee.sentences[0] == first
+    assert "trained on the records of 1 client." in entry_of(report)["deployment"]["basic"]["description"]
 
 
 def test_a_public_seed_on_private_records_is_not_released(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .guarantee import Guarantee, Stated, chance
+from .guarantee import BEFORE_COINS, Guarantee, Stated, chance
 from .plans import ROUNDING, Plans
 from .wording import one_in, percent, share_up
 
@@ -18,7 +18,6 @@ NOTE = (
     "Of two cases that are equally likely an attacker is right at most {correct} of the time. The bound at 1 in 2 is "
     "larger, because it also covers attackers whose chances differ from case to case."
 )
-BEFORE_COINS = "These bounds are from before coins said who took part: given that, they can be larger."
 KINDS = (  # name, what an attacker tries to say
     ("membership", "which of several candidates is the {unit} that was in the training data"),
     ("attribute inference", "which value a hidden attribute of this {unit} has"),

@@ -11,7 +11,7 @@ from .contents import Report
 from .items import NOT_SAID
 from .sources import STAY
 from .utility import NAMES, Scored
-from .wording import many, mean_between, score, small
+from .wording import many, mean_between, score, small, unit_is
 
 MARKED = "\\`*_[]|#$~"  # what Markdown, or formulas in it, reads as more than text
 
@@ -62,7 +62,7 @@ def _data(report: Report) -> Iterable[str]:
     yield f"- Source: {text(run.data)}" + (" (a public data set)" if run.public_data else "")
     yield f"- Whom the records are about: {text(report.words['population'] or NOT_SAID)}"
     count = "" if run.clients is None else f"{many(run.clients, 'client')}; "
-    yield f"- {count}the unit is a {run.unit}"
+    yield f"- {count}the unit is a {text(unit_is(run.unit, report.words['record_is']))}"
     if report.clients is None:
         return
     sizes = [row.records for row in report.clients.rows if row.records is not None]

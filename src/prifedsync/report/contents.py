@@ -21,7 +21,7 @@ from .clients import ClientTable, clients_of
 from .graphs import Curve, Deltas, Progress, curve_of, deltas_of, progress_of
 from .guarantee import Guarantee, guarantee_of
 from .items import Item, Known, items_of, open_items
-from .leaving import Leaving, carried, leaving_of, nominal, rehearsed
+from .leaving import Leaving, carried, in_one_place, leaving_of, nominal, rehearsed, trusted
 from .plans import Plans
 from .reproducing import Reproducing, reproducing_of
 from .sources import FileHash, Sources, sources_of
@@ -217,13 +217,13 @@ def _title(sources: Sources) -> str:
 def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
     config = sources.config
     rounds = config.get("rounds")
-    copies = int((record.guarantee or {}).get("copies", 1)) if record else 1
+    copies = int((record.guarantee or {}).get("copies", 1)) if record else _holders(sources)
     return RunFacts(
         finished=record is not None,
         rounds_planned=rounds if isinstance(rounds, int) else None,
         rounds_done=sources.rounds_done,
         clients=len(record.clients) if record else int(config["data"]["clients"]) if sources.public_data else None,
-        unit=record.unit if record else "person" if config["data"].get("person") else "record",
+        unit=_unit(sources, record),
         simulation=sources.seeded,
         public_data=sources.public_data,
         between_machines=bool(record and record.deployment and not rehearsed(record)),
@@ -239,25 +239,46 @@ def _facts(sources: Sources, record: RunRecord | None) -> RunFacts:
     )
 
 
+def _unit(sources: Sources, record: RunRecord | None) -> str:
+    if record is not None:
+        return record.unit
+    return "person" if sources.config["data"].get("person") else "record"
+
+
+def _holders(sources: Sources) -> int:
+    """How many clients may hold one person, by the config alone. How many records overlap, only a record says."""
+    data = sources.config["data"]
+    return int(data.get("person_clients", 1)) if data.get("person") else 1
+
+
 def _notices(sources: Sources, record: RunRecord | None, copies: int) -> Iterable[str]:
     """What a reader must know of the kind of run before anything else."""
+    unit = _unit(sources, record)
     if record is None:
         yield "This run is not finished."
-        return
     if sources.seeded:
         yield "This run is a simulation: its draws are seeded."
     if copies > 1:
-        yield f"Clients overlap: up to {copies} of them may hold the same {record.unit}, and the numbers count that."
-    if record.unit == "person":
+        counted = ", and the numbers count that" if record else ""
+        yield f"Clients overlap: up to {copies} of them may hold the same {unit}{counted}."
+    elif record is None and sources.config["data"].get("overlap"):
+        yield f"Clients overlap: several of them may hold the same {unit}."
+    if unit == "person":
         yield PERSONS
     if sources.config["privacy"].get("masks"):
         yield MASKED + (
-            " All parties were on one machine, so whoever ran it has all keys."
+            " Where all parties are on one machine, whoever runs it has all keys."
+            if record is None
+            else " All parties were on one machine, so whoever ran it has all keys."
             if rehearsed(record)
             else ""
             if record.deployment
             else " All clients were in one process, so masks were simulated."
         )
+    if record is None:
+        return
+    if in_one_place(record):
+        yield trusted(record)
     if rehearsed(record):
         yield "This was a rehearsal on one machine. No owner has charged it."
     elif record.deployment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, expm1
 from typing import Any
 
@@ -13,9 +13,10 @@ from ..accounting import Neighbours, OutputPerturbation
 from ..accounting.statement import ADJACENCY, SIMULATION, percent_up
 from ..fdp import gaussian
 from ..record import RunRecord
+from .leaving import in_one_place, rehearsed, trusted
 from .plans import ROUNDING, Plans
 from .sources import Sources
-from .wording import loss_up, many, share_up, small
+from .wording import loss_up, many, share_up, small, unit_is
 
 GROUPS = (2, 5, 10)  # records of one person, in the table of groups
 LEAST_DELTA = 1e-300
@@ -29,10 +30,7 @@ JUDGEMENT = (
     (20.0, "NIST SP 800-226 finds an ε of 1 to 20 in use, and its protection unclear at the upper end"),
 )
 BEYOND = "NIST SP 800-226 finds an ε of at most 20 in use: this one is beyond that"
-BEFORE_COINS = (
-    "The curve, and the bounds on attacks and on several records, are from before that: given who took part they can be "
-    "larger."
-)
+BEFORE_COINS = "These bounds are from before coins said who took part: given that, they can be larger."
 WHAT: Mapping[tuple[str, str], tuple[str, str]] = {  # (unit, neighbours) → what holds, and what holds instead
     ("record", "replace"): (
         "one of the records of {client} is as it is",
@@ -92,6 +90,7 @@ class Guarantee:
     about       "these files", or "the algorithm" where the run is a simulation
     paper_mu    the paper's asymptotic value. It is not a guarantee
     given_who_took_part  the largest of the clients' numbers, each for the slots that it took
+    coins       whether coins have said who took part: given that, any bound from before them can be larger
     groups_hold_for  every client, or of very many different plans the clients who leak most
     """
 
@@ -109,6 +108,7 @@ class Guarantee:
     hits_at_1_percent: Stated
     if_others_choose: Mapping[str, Stated]
     given_who_took_part: Mapping[str, Stated]
+    coins: bool
     judgement: str
     delta_warning: str
     hypotheses: tuple[str, str]
@@ -120,15 +120,22 @@ class Guarantee:
 
     @property
     def more_is_known(self) -> bool:
-        """Whether the numbers are larger for those who know who took part."""
-        return self.known != {"mu": self.mu, "epsilon": self.epsilon}
+        """Whether a bound can be larger for those who know who took part. μ can stay while the curve gets worse."""
+        return self.coins or any(_exceeds(self.known[name].upper, said.upper) for name, said in self._numbers.items())
 
     @property
     def known(self) -> Mapping[str, Stated]:
-        """μ and ε for those who know who took part, which the server does: the larger ones."""
-        numbers = {"mu": self.mu, "epsilon": self.epsilon}
-        given = self.given_who_took_part
-        return {name: stated(largest([said.upper, given[name].upper])) for name, said in numbers.items()}
+        """What holds for those who know who took part, which the server does: the larger numbers."""
+        return {name: _larger(said, self.given_who_took_part[name]) for name, said in self._numbers.items()}
+
+    @property
+    def known_correct(self) -> Stated:
+        """How often they are right, of two equally likely cases."""
+        return _correct(self.known["advantage"])
+
+    @property
+    def _numbers(self) -> Mapping[str, Stated]:
+        return {"mu": self.mu, "epsilon": self.epsilon, "advantage": self.advantage}
 
 
 def stated(value: float | None) -> Stated:
@@ -136,9 +143,19 @@ def stated(value: float | None) -> Stated:
     return Stated(value, loss_up(value))
 
 
-def chance(share: float) -> Stated:
-    """A probability of an attacker."""
-    return Stated(min(1.0, share), share_up(min(1.0, share)))
+def chance(share: float | None) -> Stated:
+    """A probability of an attacker; None stands for "no bound"."""
+    at_most = 1.0 if share is None else min(1.0, share)
+    return Stated(at_most, share_up(at_most))
+
+
+def _correct(advantage: Stated) -> Stated:
+    """How often whoever has this advantage is right, of two equally likely cases."""
+    return chance(0.5 + (advantage.upper or 0.0) / 2)
+
+
+def _larger(one: Stated, other: Stated) -> Stated:
+    return other if _exceeds(other.upper, one.upper) else one
 
 
 def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee | None:
@@ -148,9 +165,9 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         return None
     hits = 1 - dict(map(tuple, said["curve"]))[0.01]
     taken = _given_who_took_part(record)
-    advantage = said["advantage"]["upper"]
-    return Guarantee(
-        sentences=tuple(_sentences(sources, record, said)),
+    advantage = chance(said["advantage"]["upper"])
+    found = Guarantee(
+        sentences=(),
         about="the algorithm" if sources.seeded else "these files",
         unit=record.unit,
         neighbours=said["neighbours"],
@@ -159,11 +176,12 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         alpha_min=said["mu"]["alpha_min"],
         epsilon=stated(said["epsilon"]["upper"]),
         delta=said["delta"],
-        advantage=chance(advantage),
-        correct=chance(0.5 + advantage / 2),
+        advantage=advantage,
+        correct=_correct(advantage),
         hits_at_1_percent=chance(hits),
         if_others_choose={name: stated(said["worst_case_participation"][name]["upper"]) for name in ("mu", "epsilon")},
         given_who_took_part=taken,
+        coins=any(client.plan["participation"] < 1 for client in record.clients if client.plan),
         judgement=judgement(largest([said["epsilon"]["upper"], taken["epsilon"].upper])),
         delta_warning=_delta_warning(said["delta"], plans.most_units, record.unit),
         hypotheses=_hypotheses(record),
@@ -173,11 +191,13 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         paper_mu=said.get("paper", {}).get("mu_weak"),
         groups_hold_for=plans.holds_for,
     )
+    return replace(found, sentences=tuple(_sentences(sources, record, found, said["advantage"]["upper"])))
 
 
 def _given_who_took_part(record: RunRecord) -> Mapping[str, Stated]:
     taken = {id(client.taken): client.taken for client in record.clients if client.taken}.values()
-    return {name: stated(largest([each[name]["upper"] for each in taken])) for name in ("mu", "epsilon")}
+    most = {name: largest([each[name]["upper"] for each in taken]) for name in ("mu", "epsilon", "advantage")}
+    return {"mu": stated(most["mu"]), "epsilon": stated(most["epsilon"]), "advantage": chance(most["advantage"])}
 
 
 def largest(values: Sequence[float | None]) -> float | None:
@@ -194,46 +214,57 @@ def judgement(epsilon: float | None) -> str:
     return BEYOND
 
 
-def _sentences(sources: Sources, record: RunRecord, said: Mapping[str, Any]) -> Iterable[str]:
-    unit = record.unit
-    epsilon = said["epsilon"]["upper"]
-    others_choose = said["worst_case_participation"]["epsilon"]["upper"]
-    alone = len(record.clients) == 1
-    whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
-    others = "the server" if alone else "the server, all other clients,"
-    yield f"Protected is each {unit} of {whose}, against everybody else together: {others} and whoever receives the model."
-    least = small(said["mu"]["alpha_min"])
+def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage: float) -> Iterable[str]:
+    yield _protected(sources, record)
+    if in_one_place(record):
+        place = "machine" if rehearsed(record) else "process"
+        yield f"{trusted(record)} The guarantee is about what left that {place}."
+    least = small(found.alpha_min)
     yield (
-        f"The measure is μ ≤ {loss_up(said['mu']['upper'])}, for false positive rates from {least} to 1 − {least}. "
-        f"As (ε, δ) it is ε ≤ {loss_up(epsilon)} at δ = {small(said['delta'])}."
+        f"The measure is μ ≤ {found.mu.text}, for false positive rates from {least} to 1 − {least}. "
+        f"As (ε, δ) it is ε ≤ {found.epsilon.text} at δ = {small(found.delta)}."
     )
     yield (
-        f"Two data sets are compared that differ in {ADJACENCY[Neighbours(said['neighbours'])].format(unit)}. Whoever has "
-        f"to tell them apart is right at most {percent_up(0.5 + said['advantage']['upper'] / 2)} of the time; guessing is "
-        "right half of the time."
+        f"Two data sets are compared that differ in {found.adjacency}. Whoever has to tell them apart is right at most "
+        f"{percent_up(0.5 + advantage / 2)} of the time; guessing is right half of the time."
     )
-    if said.get("copies", 1) > 1:
-        yield f"Up to {said['copies']} clients may hold the same {unit}. The numbers count the releases of all of them."
-    if others_choose != epsilon:
+    if found.copies > 1:
+        yield f"Up to {found.copies} clients may hold the same {found.unit}. The numbers count the releases of all of them."
+    others_choose = found.if_others_choose["epsilon"]
+    if others_choose.upper != found.epsilon.upper:
         yield (
-            "Each client decides by its own secret coin whether it takes part. If others decide, "
-            f"ε ≤ {loss_up(others_choose)}."
+            f"Each client decides by its own secret coin whether it takes part. If others decide, ε ≤ {others_choose.text}."
         )
-    taken = _given_who_took_part(record)
-    if _more_is_known(said, taken):
-        yield (
-            "Coins have said who took part, and the server has seen it. Given that, "
-            f"μ ≤ {taken['mu'].text} and ε ≤ {taken['epsilon'].text} hold for every client. {BEFORE_COINS}"
-        )
-    if unit == "record" and not together(record):
+    if found.more_is_known:
+        yield _given(found)
+    if found.unit == "record" and not together(record):
         yield "A person with several records is protected less: see the table of groups."
     if sources.seeded:
         yield f"This run is a simulation. The guarantee is {SIMULATION}."
 
 
-def _more_is_known(said: Mapping[str, Any], taken: Mapping[str, Stated]) -> bool:
-    """Whether a number is larger given who took part, which the server has seen."""
-    return any(_exceeds(taken[name].upper, said[name]["upper"]) for name in taken)
+def _protected(sources: Sources, record: RunRecord) -> str:
+    """Whose records, and against whom. Where all was in one place, the server was whoever ran it."""
+    alone = len(record.clients) == 1
+    whose = "the one client" if alone else f"each of {many(len(record.clients), 'client')}"
+    server = [] if in_one_place(record) else ["the server"]
+    clients = [] if alone else ["all other clients"]
+    *others, last = [*server, *clients, "whoever receives the model"]
+    listed = f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}"
+    against = f"everybody else together: {listed}" if others else last
+    unit = unit_is(record.unit, sources.words.record_is)
+    return f"Protected is each {unit} of {whose}, against {against}."
+
+
+def _given(found: Guarantee) -> str:
+    """What holds after the coins. Only three numbers are known for that."""
+    known = found.known
+    return (
+        "Coins have said who took part, and the server has seen it. Given that, "
+        f"μ ≤ {known['mu'].text} and ε ≤ {known['epsilon'].text} hold for every client, and whoever has to tell two data "
+        f"sets apart is right at most {found.known_correct.text} of the time. The bounds on attacks and on several "
+        "records, the curve, and ε over rounds and at other δ are from before that: given who took part they can be larger."
+    )
 
 
 def _exceeds(value: float | None, other: float | None) -> bool:

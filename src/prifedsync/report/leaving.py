@@ -98,6 +98,18 @@ def rehearsed(record: RunRecord) -> bool:
     return record.rehearsed
 
 
+def in_one_place(record: RunRecord) -> bool:
+    """Whether all parties were in one process or on one machine."""
+    return record.deployment is None or record.rehearsed
+
+
+def trusted(record: RunRecord) -> str:
+    """Who had all records of such a run. The guarantee cannot be against it."""
+    if record.rehearsed:
+        return "All parties were on one machine. Whoever ran it had all records that were used, and is trusted."
+    return "All clients were in one process. Whoever ran it had all records, and is trusted."
+
+
 def carried(deployment: Mapping[str, Any]) -> str:
     """Where the parties were, and what carried their messages."""
     how = "rehearsed on one machine" if deployment.get("rehearsal") else "between machines"
@@ -118,9 +130,9 @@ def unprotected(leaving: Leaving) -> str:
 
 def _where(record: RunRecord) -> str:
     if record.deployment is None:
-        return "All clients were in one process. Whoever ran it had all records; nothing was sent over a network."
+        return f"{trusted(record)} Nothing was sent over a network."
     if record.rehearsed:
-        return f"{carried(record.deployment)} Whoever ran it had all records that it used."
+        return f"{carried(record.deployment)} {trusted(record)}"
     return carried(record.deployment)
 
 
@@ -204,7 +216,7 @@ def _answers(deployment: Mapping[str, Any]) -> Release:
 
 
 def _stays(sources: Sources, record: RunRecord) -> Iterable[str]:
-    yield "the records"
+    yield "the records" + (", with whoever ran all clients" if in_one_place(record) else "")
     drawn = "noise and batches" if record.guarantee else "batches"
     yield f"the draws of {drawn}" + (", which the public seed gives away" if sources.seeded else "")
     if kept_models(record):

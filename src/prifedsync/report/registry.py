@@ -103,7 +103,8 @@ def _description(report: Report) -> str:
     sector = report.words["sector"]
     whose = "its clients" if run.clients is None else many(run.clients, "client")
     together = "one client without moving its" if run.clients == 1 else f"{whose} together without moving their"
-    said = [f"A {run.model} model, trained by {together} records."]
+    how = f"by {together} records" if run.between_machines else f"on the records of {whose}"
+    said = [f"A {run.model} model, trained {how}."]
     said += [f"Sector: {sector}."] if sector and sector not in SECTORS else []
     return " ".join([*said, *run.notices])
 

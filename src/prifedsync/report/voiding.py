@@ -9,7 +9,7 @@ from typing import Literal
 from ..record import RunRecord
 from .agreeing import beyond_plan
 from .guarantee import Guarantee
-from .leaving import kept_models, rehearsed, scores_leak
+from .leaving import in_one_place, kept_models, rehearsed, scores_leak, trusted
 from .sources import STAY, Sources
 from .wording import many
 
@@ -37,6 +37,7 @@ def conditions_of(sources: Sources, record: RunRecord, guarantee: Guarantee | No
     return (
         *_randomness(sources),
         *_records(sources, guarantee),
+        *_one_place(record),
         *_participation(record),
         *_sums(record, guarantee),
         *_elsewhere(sources, record),
@@ -80,6 +81,11 @@ def _records(sources: Sources, guarantee: Guarantee) -> Iterable[Condition]:
             else "How many records a person has is not said."
         )
         yield Condition("A person is read as one record only where it has one.", here, "cannot be checked here")
+
+
+def _one_place(record: RunRecord) -> Iterable[Condition]:
+    if in_one_place(record):
+        yield Condition("Whoever ran all clients keeps their records.", trusted(record), "cannot be checked here")
 
 
 def _participation(record: RunRecord) -> Iterable[Condition]:

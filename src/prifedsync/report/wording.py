@@ -49,6 +49,13 @@ def named(names: Sequence[str], thing: str = "client") -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {many(more, f'more {thing}')}" if more > 0 else "")
 
 
+def unit_is(unit: str, record_is: str) -> str:
+    """A unit, and what one record is in the owner's words, where these are there."""
+    if not record_is:
+        return unit
+    return f"{unit} ({record_is})" if unit == "record" else f"{unit} (one record is {record_is})"
+
+
 def score(value: float | None) -> str:
     """A score with three digits."""
     return "–" if value is None else f"{value:.3f}"
@@ -66,5 +73,5 @@ def mean_between(mean: float | None, interval: Interval | None) -> str:
 
 __all__ = [
     "between", "loss_up", "many", "mean_between", "named", "one_in", "percent", "score", "share_up", "small",
-    "up",
+    "unit_is", "up",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..contents import MASKED, PERSONS, Report
 from ..guarantee import Guarantee
 from ..verdict import Verdict
-from ..wording import many
+from ..wording import many, unit_is
 from .markup import Html, Inside, tag
 from .parts import Section, icon, listed, mark, paragraph, section, spoken, terms
 from .scale import TONES, person_of, scale
@@ -37,7 +37,7 @@ def _facts(report: Report) -> Iterable[tuple[str, Inside]]:
     yield "Records", _records(report)
     yield "Model", f"{run.model}, trained with {run.rule}"
     yield "Rounds", rounds
-    yield "Unit of privacy", f"one {run.unit}"
+    yield "Unit of privacy", f"one {unit_is(run.unit, report.words['record_is'])}"
     for name, label in (("owner", "Owner"), ("purpose", "Purpose"), ("law", "Law"), ("receivers", "May be received by")):
         yield label, report.words.get(name) or mark("open", NOT_SAID)
 
@@ -105,6 +105,11 @@ def _limits(report: Report, found: Guarantee) -> Iterable[str]:
     person = person_of(report, found)
     if person is not None:
         yield f"This is about one record: a person with {person.records:,} records is protected less."
+    if found.more_is_known:
+        yield (
+            "It is from before coins said who took part. Given that, more can be found, and two data sets are told apart "
+            f"at most {found.known_correct.text} of the time."
+        )
     if report.run.simulation:
         yield "This run is a simulation: that is so of the algorithm, and not of these files."
     if any(audit.broken for audit in report.audits):

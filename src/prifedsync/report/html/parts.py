@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...scores import LEVEL
+from ..contents import Report
+from ..guarantee import BEFORE_COINS
 from .markup import MISSING, Html, Inside, tag
 
 MOST_TERM = 60  # characters of a term beside others
@@ -72,6 +74,12 @@ def _term(name: str, said: Inside) -> Html:
     """Whole sentences of an owner take a line of their own."""
     broad = isinstance(said, str) and not isinstance(said, Html) and len(said) > MOST_TERM
     return tag("div", tag("dt", name), tag("dd", said), class_="broad" if broad else None)
+
+
+def before_coins(report: Report) -> Html | None:
+    """Beside bounds that were not computed anew for those who know who took part."""
+    known = report.guarantee is not None and report.guarantee.more_is_known
+    return paragraph(BEFORE_COINS) if known else None
 
 
 def intervals(units: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from ..plans import EVERY
 from ..wording import many, small
 from .charts import BLUE, GREEN, ORANGE, Line, axis, figure, layout, legend, rounds_axis
 from .markup import Html, Inside, as_json, tag
-from .parts import Column, Section, mark, more, paragraph, section, sentence, table
+from .parts import Column, Section, before_coins, mark, more, paragraph, section, sentence, table
 
 
 def guarantee(report: Report) -> Section:
@@ -33,13 +33,19 @@ def guarantee(report: Report) -> Section:
 def _tiles(found: Guarantee) -> Html:
     least = small(found.alpha_min)
     whom = "members" if found.unit == "record" else "persons"
+    known = found.known
+    about = f"These numbers are about {found.about}."
+    if found.more_is_known:
+        about += (
+            " The first three hold also given who took part. The last is from before that was known, and can be larger."
+        )
     tiles = [
-        _tile(f"μ ≤ {found.mu.text}", f"for false positive rates from {least} to 1 − {least}"),
-        _tile(f"ε ≤ {found.epsilon.text}", f"at δ = {small(found.delta)}"),
-        _tile(found.correct.text, "of the time, at most, an attacker tells two equally likely data sets apart"),
+        _tile(f"μ ≤ {known['mu'].text}", f"for false positive rates from {least} to 1 − {least}"),
+        _tile(f"ε ≤ {known['epsilon'].text}", f"at δ = {small(found.delta)}"),
+        _tile(found.known_correct.text, "of the time, at most, an attacker tells two equally likely data sets apart"),
         _tile(found.hits_at_1_percent.text, f"of {whom}, at most, are found with 1% false positives"),
     ]
-    return tag("div", paragraph(f"These numbers are about {found.about}.", "about"), tag("ul", tiles), class_="tiles")
+    return tag("div", paragraph(about, "about"), tag("ul", tiles), class_="tiles")
 
 
 def _tile(number: str, meaning: str) -> Html:
@@ -157,7 +163,10 @@ def epsilon(report: Report) -> Section | None:
     if report.progress is None or report.deltas is None:
         return None
     over_rounds = _progress(report.progress) if report.progress.rounds else None
-    return section("epsilon", "ε at each δ, and over rounds", _deltas(report.deltas, _most_units(report)), over_rounds)
+    return section(
+        "epsilon", "ε at each δ, and over rounds",
+        before_coins(report), _deltas(report.deltas, _most_units(report)), over_rounds,
+    )  # fmt: skip
 
 
 def _progress(found: Progress) -> Html:

@@ -16,7 +16,7 @@ from ..plans import EVERY, ROUNDING
 from ..wording import percent, share_up
 from .charts import BLUE, GREY, ORANGE, PINK, PURPLE, Line, axis, figure, layout, legend
 from .markup import Html, Inside, joined, tag
-from .parts import Column, Section, capital, paragraph, section, sentence, table
+from .parts import Column, Section, before_coins, capital, paragraph, section, sentence, table
 
 LEVELS = (0.001, 0.01, 0.05, 0.1, 0.5)  # of the curve's table
 LEAST = 1e-6  # of a logarithmic axis
@@ -47,6 +47,7 @@ def curve(report: Report) -> Section | None:
     return section(
         "curve", "The trade-off curve",
         _lead(found, members),
+        before_coins(report),
         figure(
             "curve", _in_views(*titles), _curve_alt(found), traces, drawn,
             _toggle(members), _reader(found), legend=legend(lines), table=_curve_table(found, members),

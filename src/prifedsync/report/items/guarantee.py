@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...accounting.statement import down, up
-from ..guarantee import Guarantee
+from ..guarantee import BEFORE_COINS, Guarantee
 from ..leaving import unprotected
 from ..wording import small
 from .known import NOT_SAID, Filled, Known
@@ -25,6 +25,7 @@ def numbers(known: Known) -> Filled:
     if guarantee.more_is_known:
         known_of = guarantee.known
         text += f"; given who took part: μ ≤ {known_of['mu'].text}, ε ≤ {known_of['epsilon'].text}"
+        text += f", and two data sets are told apart at most {guarantee.known_correct.text} of the time"
     if guarantee.delta_warning:
         text += f". Warning: {guarantee.delta_warning}"
     return "filled", text, "record"
@@ -125,4 +126,7 @@ def attacks(known: Known) -> Filled:
         return _none(known)
     names = ", ".join(attack.name for attack in known.attacks)
     rates = "; ".join(f"{rate.base_text}: {rate.at_most.text}" for rate in known.attacks[0].rates)
-    return "filled", f"{names}: right without the model, and at most with it: {rates}", "record"
+    text = f"{names}: right without the model, and at most with it: {rates}"
+    if known.guarantee and known.guarantee.more_is_known:
+        text += f". {BEFORE_COINS}"
+    return "filled", text, "record"
