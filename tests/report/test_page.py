@@ -271,6 +271,13 @@ def test_the_curve_is_rounded_to_the_safe_side(report):
     assert "1" not in cells
 
 
+def test_the_table_of_the_curve_has_round_levels(report):
+    page = page_of(report)
+    table = page[page.index("Points of the trade-off curve") :]
+    rates = re.findall(r'<th scope="row"[^>]*>([^<]*)', table[: table.index("</table>")])
+    assert rates == ["0.1%", "1%", "5%", "10%", "50%"]
+
+
 def test_members_found_are_rounded_up_and_the_other_lines_are_turned_over_too(page, report):
     drawn = page.data("chart-curve")
     certified = drawn["data"][drawn["layout"]["meta"]["certified"]]
