@@ -31,11 +31,11 @@ SECTIONS = [
 
 
 class Read(HTMLParser):
-    """The elements of a page, the texts of its scripts, and its visible text."""
+    """The elements of a page, the texts of its scripts and styles, and its visible text."""
 
     def __init__(self, page):
         super().__init__()
-        self.elements, self.scripts, self.text, self._within = [], [], "", ""
+        self.elements, self.scripts, self.style, self.text, self._within = [], [], "", "", ""
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
@@ -51,7 +51,9 @@ class Read(HTMLParser):
         if self._within == "script":
             attrs, text = self.scripts[-1]
             self.scripts[-1] = (attrs, text + data)
-        elif self._within != "style":
+        elif self._within == "style":
+            self.style += data
+        else:
             self.text += data
 
     def ids(self, name):
@@ -81,7 +83,9 @@ def test_it_loads_nothing(page):
         for name in ("src", "srcset", "data", "action", "formaction", "poster"):
             assert name not in attrs
         assert attrs.get("href", "#").startswith("#")
-    assert "@import" not in "".join(page.text)
+    assert "@page" in page.style
+    assert "@import" not in page.style
+    assert "url(" not in page.style
     (policy,) = (attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     hashes = [
