@@ -241,7 +241,18 @@ def _line(path: Path, number: int, text: bytes) -> Line:
 
 
 def _preprocessing(path: Path) -> Mapping[str, Any] | None:
-    return _json(path, "preprocessing") if path.is_file() else None
+    """The public rules. A report says their columns, or their shape."""
+    if not path.is_file():
+        return None
+    found = _json(path, "preprocessing")
+    for name in ("columns", "shape"):
+        if not isinstance(found.get(name, []), list):
+            raise BadValue("preprocessing", path, f"cannot be read: {name} must be a list", REMEDY)
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # half of a letter, which no file can hold
+        raise BadValue("preprocessing", path, f"cannot be read: {error}", REMEDY) from None
+    return found
 
 
 def _hashes(folder: Path) -> Iterable[FileHash]:
