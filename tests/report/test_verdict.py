@@ -1,6 +1,7 @@
 """May this model leave: each fact leads to its decision, and is the reason that is given."""
 
 import json
+import shutil
 from time import process_time
 
 import numpy as np
@@ -222,6 +223,31 @@ def test_scores_that_stay_with_the_owners_do_not_leave(tmp_path):
     (said,) = (each for each in report.conditions if each.what == SCORES)
     assert said.state == "cannot be checked here"
     assert "worst client" in card_of(report_of(folder, words=['report.scores="not said"']))
+
+
+def test_events_of_tensorboard_leave_too_and_stay_with_the_scores(tmp_path):
+    """Their scores are those of the log, without noise."""
+    pytest.importorskip("tensorboard")
+    folder = trained(tmp_path / "run", TESTED, report=SAID, performance__tensorboard=True)
+    report = report_of(folder)
+    (events,) = (each for each in report.leaving.releases if each.what.startswith("TensorBoard"))
+    assert (
+        events.what == "TensorBoard events: scores (accuracy) after rounds: the mean over clients, and the worst client's"
+    )
+    assert (events.amount, events.covered_by) == ("in events/", "nothing")
+    assert "rounds.jsonl, events/ and this report" in report.verdict.next_step
+    (said,) = (each for each in report.conditions if each.what == SCORES)
+    assert "rounds.jsonl, events/ and this report" in said.here
+    shutil.rmtree(folder / "events")
+    report = report_of(folder)
+    assert not any(each.what.startswith("TensorBoard") for each in report.leaving.releases)
+    assert "record.json, rounds.jsonl and this report" in report.verdict.next_step
+
+
+def test_events_without_scores_are_said_to_have_none(tmp_path):
+    pytest.importorskip("tensorboard")
+    releases = report_of(trained(tmp_path / "run", performance__tensorboard=True)).leaving.releases
+    assert [each.what for each in releases if each.amount == "in events/"] == ["TensorBoard events"]
 
 
 def test_words_of_spaces_say_nothing(said):

@@ -19,7 +19,7 @@ from ..accounting.statement import CURVE_LEVELS, finite
 from ..config import PUBLIC, Config, ReportConfig, load
 from ..config.layering import merged, override
 from ..config.reading import values
-from ..files import CONFIG, LOG, PREPROCESSING, RECORD
+from ..files import CONFIG, EVENTS, LOG, PREPROCESSING, RECORD
 from ..record import RunRecord
 from ..values import BadValue
 from .plans import Plans
@@ -108,6 +108,11 @@ class Sources:
     def key_left(self) -> bool:
         """Whether the folder still holds the secret key of the draws."""
         return (self.folder / "checkpoint").exists()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the folder holds what TensorBoard shows: scores after rounds."""
+        return (self.folder / EVENTS).exists()
 
     @property
     def between_machines(self) -> bool:

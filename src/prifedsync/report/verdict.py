@@ -15,7 +15,7 @@ from .agreeing import beyond_plan, changed_settings, contradictions, miscounted,
 from .audits import Audited
 from .clients import ClientTable
 from .guarantee import Guarantee, Stated, largest, stated
-from .leaving import kept_models, rehearsed, scores_leak, sends
+from .leaving import kept_models, rehearsed, score_files, scores_leak, sends
 from .plans import EVERY, Plans
 from .sources import GLOBAL, MODELS, PUBLISHED, REFUSED, STAY, Sources, publishing
 from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition
@@ -274,7 +274,7 @@ def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     if scores_leak(sources, record) and sources.words.scores != STAY:
         bare = ": the guarantee does not cover them" if facts.guarantee else ""
         what = f"Scores on the clients' records are in the files, computed without noise{bare}."
-        next_step = f'Send the model without record, log and report, and set report.scores to "{STAY}".'
+        next_step = f'Send the model without {score_files(sources)}, and set report.scores to "{STAY}".'
         yield Ground("review", what, next_step)
     kept = sources.personal if kept_models(record) else sources.kept_files if _real(facts) else 0
     if kept:

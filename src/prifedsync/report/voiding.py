@@ -9,7 +9,7 @@ from typing import Literal
 from ..record import RunRecord
 from .agreeing import beyond_plan
 from .guarantee import Guarantee
-from .leaving import kept_models, rehearsed, scores_leak
+from .leaving import kept_models, rehearsed, score_files, scores_leak
 from .sources import STAY, Sources
 from .wording import many
 
@@ -124,7 +124,7 @@ def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
 def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
     if scores_leak(sources, record):
         stay = sources.words.scores == STAY
-        here = "Scores are in record.json, rounds.jsonl and this report, without noise."
+        here = f"Scores are in {score_files(sources)}, without noise."
         here += " The owner says that these stay with the owners." if stay else ""
         yield Condition(SCORES, here, "cannot be checked here" if stay else "broken")
     if kept_models(record):
