@@ -480,9 +480,13 @@ def test_what_a_ledger_has_spent_before_counts(said, tmp_path, unit, budget, spe
         "left": max(0.0, limit - total),
     }  # fmt: skip
     paths = []
-    for name, holds in {"receipt": receipt, "ledger": ledger}.items():
-        paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(json.dumps(holds))
+    for at, client in enumerate(RunRecord.read(said / "record.json").clients):
+        whose = {"source": client.name, "plan": client.plan}
+        before = {} if at == 0 else {"spent": charged, "left": limit - charged}  # the others have this run only
+        for name, holds in {"receipt": receipt | whose, "ledger": ledger | whose | before}.items():
+            paths.append(tmp_path / f"{name}-{at}.json")
+            paths[-1].write_text(json.dumps(holds))
+    words = ("other_releases=", *words)
     report = report_of(said, words=[f"report.{word}" for word in words], receipts=paths)
     assert report.verdict.decision == decision
     assert any(reason in ground.what for ground in report.verdict.grounds)

@@ -13,7 +13,7 @@ from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
-from .clients import ClientTable
+from .clients import ClientTable, refuting, says_none
 from .guarantee import Guarantee, Stated, largest, stated
 from .leaving import kept_models, rehearsed, score_files, scores_leak, sends
 from .plans import EVERY, Plans
@@ -336,12 +336,16 @@ def _others(facts: Facts) -> Iterable[Ground]:
         yield Ground("review", what, f"Set {', '.join(f'report.{name}' for name in silent)}.")
     yield from _ledgers(facts, facts.clients)
     stated = words.other_releases.strip()
-    none = stated.rstrip(".").casefold() == "none"
-    if stated and not none:
+    refuted_by = refuting(words, facts.clients.rows)
+    if refuted_by:
+        what = f"The owner says that nothing else was released, and other runs are in the ledger of {named(refuted_by)}."
+        next_step = "Correct report.other_releases, or leave it out and give the ledger of every client (--receipt)."
+        yield Ground("review", what, next_step)
+    elif stated and not says_none(words):
         what = f"The owner says of other releases from the same records: “{stated}”. The numbers do not count them."
         yield Ground("review", what, "Add up their cost: μ² adds up over releases from the same records.")
     open_to = [row.name for row in facts.clients.rows if row.spent is None or row.spent.before is None]
-    if open_to and not stated:
+    if open_to and (refuted_by or not stated):
         what = f"No ledger was read for {named(open_to)}, so other releases from the same records are not known."
         yield Ground("review", what, "Give their receipts and ledgers (--receipt), or say it in report.other_releases.")
     if words.tuning == "not said":
