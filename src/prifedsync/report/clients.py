@@ -264,7 +264,7 @@ def _has_others(ledger: Mapping[str, Any] | None, receipt: Mapping[str, Any]) ->
     if receipt.get("open"):
         plan = plan_from_json(receipt["plan"])
         own = max(own, _in_unit(charged).cost(plan).of(plan.rounds, plan.attempts) * (1 + ROOM))
-    return float(ledger["spent"]) + float(ledger["reserved"]) > own * (1 + ROUNDING)
+    return float(ledger["spent"]) + float(ledger["reserved"]) > float(own) * (1 + ROUNDING)
 
 
 def _total(ledger: Mapping[str, Any] | None, amount: float | None) -> float | None:
