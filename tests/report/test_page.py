@@ -21,6 +21,7 @@ from prifedsync.report.html.charts import FEW_TICKS, plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
 from prifedsync.report.html.page import LIMIT, page_of
 from prifedsync.report.html.parts import sentence
+from prifedsync.report.sources import FileHash
 from prifedsync.report.utility import Labels
 
 TRAP = "</script><script>window.hacked = 1</script><img src=x onerror=alert(1)>\"'&amp;"
@@ -141,6 +142,27 @@ def test_it_stays_small_however_many_clients_there_are(count, report):
     assert shown > 500
     if count == 10000:
         assert f"of {count:,}. All are in report.json." in found.text
+
+
+def test_rows_make_way_for_what_cannot_be_left_out(report):
+    """A name may have letters of three bytes, and an owner may say much."""
+    rows = tuple(dataclasses.replace(report.clients.rows[0], name=f"{at} {'병원' * 10}") for at in range(5000))
+    words = {**report.words, "purpose": "warns of sepsis " * 40_000}
+    clients = dataclasses.replace(report.clients, rows=rows)
+    counts = []
+    for changed in ({"clients": clients}, {"clients": clients, "words": words}):
+        text = page_of(dataclasses.replace(report, **changed))
+        assert len(text.encode()) <= LIMIT
+        counts.append(Read(text).text.count("병원병원"))
+    assert counts[0] > counts[1] > 100
+
+
+def test_files_that_were_given_beside_the_run_are_listed_up_to_a_number(report):
+    extras = tuple(FileHash(f"receipt-{at}.json", "0" * 64, 0) for at in range(20_000))
+    signatures = dataclasses.replace(report.signatures, extras=extras)
+    text = page_of(dataclasses.replace(report, signatures=signatures))
+    assert len(text.encode()) <= LIMIT
+    assert "Of 20,000 files beside the run, 200 are listed. All are in report.json." in text
 
 
 def test_a_run_that_is_not_finished_says_so(plain_unfinished):

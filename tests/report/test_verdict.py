@@ -449,6 +449,28 @@ def test_other_releases_that_are_told_of_are_quoted(said):
     assert "“a model in 2024”" in verdict.reason
 
 
+def test_of_the_grounds_of_many_ledgers_the_first_are_said_and_the_others_counted(said, copied, tmp_path):
+    folder = copied(said)
+
+    def grown(data):
+        data["clients"] = [{**data["clients"][0], "name": f"c{at}"} for at in range(30)]
+
+    rewritten(folder, grown)
+    clients = RunRecord.read(folder / "record.json").clients
+    paths = []
+    for client in clients:
+        paths.append(tmp_path / f"{client.name}.json")
+        slots = {"rounds": 3, "attempts": 0}
+        charged = {"unit": "mu", "amount": 0.1}
+        paths[-1].write_text(json.dumps({"source": client.name, "charged": charged, "plan": client.plan, "slots": slots}))
+    verdict = verdict_of(folder, receipts=paths)
+    told = [ground for ground in verdict.grounds if "and the record disagree" in ground.what]
+    assert len(told) == 20
+    (further,) = (ground for ground in verdict.grounds if "further ground" in ground.what)
+    assert further.what == "There are 10 further grounds about clients' ledgers."
+    assert further.decision == "do not release"
+
+
 @pytest.mark.parametrize(
     ("unit", "budget", "spent", "words", "decision", "reason"),
     [

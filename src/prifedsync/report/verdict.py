@@ -24,6 +24,7 @@ from .wording import loss_up, many, named, small
 Decision = Literal["release", "review", "do not release"]
 SIMULATED = "a simulation"
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
+MOST_GROUNDS = 20  # of one kind, about clients' ledgers
 RELEASED = f"{MODELS}/{GLOBAL}"
 
 
@@ -64,7 +65,7 @@ class Facts:
 def verdict_of(facts: Facts) -> Verdict:
     """The worst of all grounds; the first of them gives the reason."""
     words = facts.sources.words
-    grounds = sorted(_grounds(facts), key=lambda ground: -ORDER.index(ground.decision))
+    grounds = sorted(_grounds(facts), key=_severity)
     if not grounds:
         grounds = [_nothing_against(facts)]
     first = grounds[0]
@@ -138,10 +139,32 @@ def _broken(facts: Facts, record: RunRecord) -> Iterable[Ground]:
             what = f"An audit contradicts the guarantee. {audit.sentence}"
             yield Ground("do not release", what, "Find the fault; train again with an engine that passes its audit.")
     yield from _disagreeing(facts, record)
-    for row in facts.clients.rows if facts.clients else ():
+    yield from _first(_contradicting(facts.clients)) if facts.clients else ()
+
+
+def _contradicting(clients: ClientTable) -> Iterable[Ground]:
+    """Each ledger that says otherwise than the record."""
+    for row in clients.rows:
         if row.spent is not None and not row.spent.agrees:
             what = f"The ledger of {row.name} and the record disagree: {row.spent.why}."
             yield Ground("do not release", what, "Ask the owner which of the two is about this run.")
+
+
+def _first(grounds: Iterable[Ground]) -> Iterable[Ground]:
+    """The worst of grounds that thousands of clients may have, and how many more there are."""
+    found = sorted(grounds, key=_severity)
+    yield from found[:MOST_GROUNDS]
+    further = found[MOST_GROUNDS:]
+    if further:
+        what = (
+            f"There {'is' if len(further) == 1 else 'are'} {many(len(further), 'further ground')} about clients' ledgers."
+        )
+        yield Ground(further[0].decision, what, "See what each client has spent before, and what is left, in report.json.")
+
+
+def _severity(ground: Ground) -> int:
+    """The worst first."""
+    return -ORDER.index(ground.decision)
 
 
 def _disagreeing(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -334,7 +357,7 @@ def _others(facts: Facts) -> Iterable[Ground]:
     if silent:
         what = f"Nobody has said the {', '.join(silent)} of this model."
         yield Ground("review", what, f"Set {', '.join(f'report.{name}' for name in silent)}.")
-    yield from _ledgers(facts, facts.clients)
+    yield from _first(_ledgers(facts, facts.clients))
     stated = words.other_releases.strip()
     refuted_by = refuting(words, facts.clients.rows)
     if refuted_by:
