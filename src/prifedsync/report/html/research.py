@@ -236,13 +236,17 @@ def _box(model: str, values: list[tuple[str, float]], quarters: Quarters) -> Map
     colour, _ = LOOKS.get(model, (GREY, "solid"))
     points = values if len(values) <= MOST_DOTS else _outliers(values, quarters)
     name = plain(SHORT.get(model, model))
+    drawn = {  # plotly draws no box whose list of points is empty
+        "x": [[float(f"{value:.4g}") for _, value in points]],
+        "text": [[plain(client) for client, _ in points]],
+    }
     return {
         "type": "box", "orientation": "h", "name": name, "y": [name],
-        "x": [[float(f"{value:.4g}") for _, value in points]], "text": [[plain(client) for client, _ in points]],
         "q1": [quarters.lower], "median": [quarters.median], "q3": [quarters.upper], "lowerfence": [quarters.least],
         "upperfence": [quarters.most], "boxpoints": "all", "jitter": 0.5, "pointpos": 0, "hoveron": "points",
         "hovertemplate": "%{text}: %{x:.3f}<extra></extra>",
         "marker": {"color": colour, "size": 5, "opacity": 0.75}, "line": {"color": colour, "width": 2},
+        **(drawn if points else {}),
     }  # fmt: skip
 
 
