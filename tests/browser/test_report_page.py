@@ -493,6 +493,14 @@ def test_a_print_has_whole_rows_on_upright_and_wide_sheets(opened, page_file):
     assert page.js("[...document.querySelectorAll('.scroll')].every(c => c.closest('#clients') || c.scrollWidth <= 690)")
 
 
+def test_a_print_has_all_columns_of_clients_on_a_wide_sheet(opened, wide_file):
+    page = opened(wide_file, width=1017)
+    page.media("light", "print")
+    page.size(1017, 688)
+    assert page.js("document.querySelectorAll('#clients-table thead th').length") >= 21
+    assert page.js("document.querySelector('#clients-table').getBoundingClientRect().right") <= 1017
+
+
 def test_a_print_has_every_client(opened, page_file, large):
     few, many = (sheets(opened(path).pdf()) for path in (page_file, large[0]))
     assert (many.count((842, 595)) - few.count((842, 595))) >= 1000 // 60

@@ -14,6 +14,7 @@ from .markup import MISSING, Html, Inside, joined, size, tag
 from .parts import Section, Tone, heading, mark, paragraph, region, section
 
 ROOM = 900_000  # bytes of rows: the page stays below its limit however many clients there are
+FEW = 16  # columns that a sheet has room for in the usual size
 PAGE = 100  # rows that are shown at once
 SHORT = {
     "personal": "personal", "released": "released", "alone": "alone", "alone-private": "alone, with noise",
@@ -159,7 +160,7 @@ def _table(heads: Sequence[Head], rows: Sequence[Html], found: ClientTable) -> H
         heading(caption),
         tag("thead", top),
         tag("tbody", joined(rows)),
-        class_="sortable",
+        class_="sortable many" if len(heads) > FEW else "sortable",
         id="clients-table",
     )
     return region(caption, inside)
