@@ -19,6 +19,7 @@ LOG = "rounds.jsonl"
 CONFIG = "config.toml"
 RECORD = "record.json"  # written last: a folder that has it holds a finished run
 REPORT = "report.html"  # for people
+EVENTS = "events"  # a folder for TensorBoard
 PREPROCESSING = "preprocessing.json"  # the public rules that turn raw rows into records
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that cannot sync a folder
 

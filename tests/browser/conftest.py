@@ -98,6 +98,27 @@ def long_file(report, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def wide_file(report, tmp_path_factory):
+    """As many columns of clients as there may be: every kind of model and of answer, a ledger, and long names."""
+    from prifedsync.report.clients import Spent
+    from prifedsync.report.html import write_page
+    from prifedsync.report.utility import NAMES
+    from prifedsync.run.deployment import KINDS
+
+    before = report.clients.rows[0].mu
+    spent = Spent("a", "mu", True, "", 2.0, before, before, before, 0.5, "none")
+    scores, answers = dict.fromkeys(NAMES, 0.875), dict.fromkeys(KINDS, 1000)
+    rows = [
+        dataclasses.replace(row, name=LONG.replace(" ", "_"), spent=spent, scores=scores, answers=answers, uploads=100_000)
+        for row in report.clients.rows
+    ]
+    clients = dataclasses.replace(report.clients, rows=tuple(rows), without_ledger=0)
+    path = tmp_path_factory.mktemp("wide") / "report.html"
+    write_page(dataclasses.replace(report, clients=clients), path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def pinned_file(report, tmp_path_factory):
     """Two pins on the scale, with as many words as they may have."""
     from prifedsync.report.html import write_page

@@ -419,6 +419,18 @@ def test_a_large_run_is_made_soon_and_is_no_larger_than_it_may(large):
     assert path.stat().st_size < 6_500_000
 
 
+def test_a_box_is_drawn_for_each_kind_of_model_where_no_client_is_a_point(opened, large):
+    page = opened(large[0])
+    page.middle('[data-chart="clients-scores"]')
+    drawn = "document.querySelector('[data-chart=\"clients-scores\"]')"
+    page.until(f"{drawn}.querySelectorAll('path.box').length > 0")
+    boxes = f"[...{drawn}.querySelectorAll('path.box')]"
+    assert page.js(f"{boxes}.length") == page.js(f"{drawn}.data.length")
+    assert page.js(f"{boxes}.every(box => box.getBoundingClientRect().width > 100)")
+    assert page.js(f"{drawn}.querySelectorAll('path.point').length") == 0
+    assert page.problems == []
+
+
 def test_a_large_run_scrolls_smoothly(opened, large):
     """The gap between two frames, while all rows are passed."""
     page = opened(large[0])
@@ -479,6 +491,14 @@ def test_a_print_has_whole_rows_on_upright_and_wide_sheets(opened, page_file):
     assert {rule for _, rule in rows} == {"avoid"}
     assert page.js("[...document.querySelectorAll('.chart')].every(c => c.getBoundingClientRect().right <= 689)")
     assert page.js("[...document.querySelectorAll('.scroll')].every(c => c.closest('#clients') || c.scrollWidth <= 690)")
+
+
+def test_a_print_has_all_columns_of_clients_on_a_wide_sheet(opened, wide_file):
+    page = opened(wide_file, width=1017)
+    page.media("light", "print")
+    page.size(1017, 688)
+    assert page.js("document.querySelectorAll('#clients-table thead th').length") >= 21
+    assert page.js("document.querySelector('#clients-table').getBoundingClientRect().right") <= 1017
 
 
 def test_a_print_has_every_client(opened, page_file, large):

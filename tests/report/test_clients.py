@@ -57,8 +57,34 @@ def test_a_ledger_says_what_was_spent_before_and_what_is_left(said, tmp_path):
     assert float(first.spent.before.text) >= once * 2**0.5
     assert [row.spent for row in others] == [None, None]
     assert report.clients.without_ledger == 2
-    assert report.verdict.decision == "release"
     assert [each.name for each in report.signatures.extras] == ["policy.toml", "clinic-receipt.json", "clinic-ledger.json"]
+
+
+def test_a_ledger_refutes_that_nothing_else_was_released(said, tmp_path):
+    """It has another run, so the owner's word says nothing of the clients without a ledger either."""
+    report = report_of(said, receipts=exported(plan_of(said), tmp_path, source="a"))
+    assert report.verdict.decision == "review"
+    assert report.verdict.reason == "The owner says that nothing else was released, and other runs are in the ledger of a."
+    assert any("No ledger was read for <script>, c, so other" in ground.what for ground in report.verdict.grounds)
+    item = report.items[8]
+    assert "nothing else was released from the same records" not in item.text
+    assert "nothing else was released, which is not so by the ledger of a" in item.text
+
+
+@pytest.mark.parametrize("state", [{}, {"open": True}, {"alone": True}])
+def test_a_ledger_with_this_run_only_refutes_nothing(said, tmp_path, state):
+    """What an open run has reserved is its own, and so is a whole budget that one run has."""
+    receipt, ledger = exported(plan_of(said), tmp_path, rounds=4, source="a")
+    amount = json.loads(receipt.read_text())["charged"]["amount"]
+    spent = {"alone": BUDGET.limit, "open": amount / 2}.get(next(iter(state), ""), amount)
+    totals = json.loads(ledger.read_text()) | {"spent": spent, "reserved": amount / 2 if "open" in state else 0.0}
+    ledger.write_text(json.dumps(totals))
+    charged = json.loads(receipt.read_text())
+    charged["charged"] |= {"alone": "alone" in state, "amount": min(amount, spent)}
+    receipt.write_text(json.dumps(charged | {"open": "open" in state}))
+    report = report_of(said, receipts=[receipt, ledger])
+    assert not report.clients.rows[0].spent.others
+    assert not any("other runs are in" in ground.what for ground in report.verdict.grounds)
 
 
 def test_a_receipt_alone_says_what_was_charged(said, plain, tmp_path):

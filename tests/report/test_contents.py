@@ -265,7 +265,8 @@ def test_the_curve_is_certified_at_every_point(sampled):
     assert np.all(np.array(curve.certified) >= lowest - 1e-6)
     assert np.all(np.array(curve.if_others_choose) <= np.array(curve.certified) + 1e-12)
     assert curve.identity == tuple(1 - alpha)
-    assert np.all(np.array(curve.gaussian) <= np.array(curve.certified) + 1e-6) or curve.gaussian_mu > 0
+    assert curve.gaussian_mu == report_of(sampled).guarantee.mu.upper
+    assert np.allclose(curve.gaussian, gaussian(curve.gaussian_mu)(alpha), rtol=1e-6, atol=1e-12)
     inside = (alpha >= 1e-5) & (alpha <= 1 - 1e-5)
     assert np.all(np.array(curve.gaussian)[inside] <= lowest[inside] + 1e-9)
     assert curve.asymptotic_note.endswith("not a guarantee")

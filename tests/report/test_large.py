@@ -1,6 +1,7 @@
 """A thousand clients and a thousand rounds: within seconds, and small."""
 
 import json
+import random
 import time
 
 import pytest
@@ -10,6 +11,9 @@ from prifedsync.accounting.statement import Statement
 from prifedsync.record import plan_as_json
 from prifedsync.report.card import card_of
 from prifedsync.report.contents import report_of
+from prifedsync.report.html.page import LIMIT, page_of
+from prifedsync.report.html.research import MOST_DOTS, MOST_LABELS
+from prifedsync.report.utility import NAMES
 
 from .runs import rewritten
 
@@ -53,3 +57,61 @@ def test_a_large_run_has_a_small_report_soon(sampled, copied, different):
     assert report.curve.holds_for == "every client"
     assert (report.deltas.holds_for == "every client") == (different <= 10)
     assert len(card_of(report)) < 20_000
+
+
+def chart(page, name):
+    """What plotly draws."""
+    begun = page.index(f'id="chart-{name}">') + len(f'id="chart-{name}">')
+    return json.loads(page[begun : page.index("</script>", begun)])["data"]
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.0])
+def test_a_page_is_small_however_many_clients_have_scores(sampled, copied, spread):
+    """Five kinds of models, with a score of many digits at each of 10,000 clients, and a config with a table for each."""
+    draw = random.Random(0)
+    names = [f"hospital-{at:05}-in-the-north" for at in range(10_000)]
+
+    def grown(data):
+        base = data["clients"][0]
+        data["clients"] = [
+            {**base, "name": name, "scores": {model: [[spread * draw.lognormvariate(0, 1), 0.7, 0.9]] for model in NAMES}}
+            for name in names
+        ]
+        data["config"]["clients"] = {name: {"noise_multiplier": 4.0} for name in names}
+
+    page = page_of(report_of(rewritten(copied(sampled), grown)))
+    assert len(page.encode()) <= LIMIT
+    boxes = chart(page, "clients-scores")
+    assert len(boxes) == len(NAMES)
+    for box in boxes:
+        (shown,), (texts,) = box.get("x", [[]]), box.get("text", [[]])
+        (least,), (most,) = box["lowerfence"], box["upperfence"]
+        assert len(shown) == len(texts) == (MOST_DOTS if spread else 0)
+        assert not any(least < value < most for value in shown)
+        assert all(value == float(f"{value:.4g}") for value in shown)
+    assert f"Points are clients beyond the lines of a box, at most {MOST_DOTS} of them" in page
+    assert "The beginning of the config: all of it is in record.json" in page
+
+
+def test_a_page_is_small_however_many_labels_there_are(sampled, copied):
+    clients, labels = 1_000, 300
+    draw = random.Random(0)
+    shares = [[round(draw.random() / labels, 3) + (at % 3) / labels for at in range(labels)] for _ in range(clients)]
+
+    def grown(data):
+        base = data["clients"][0]
+        data["clients"] = [{**base, "name": f"hospital-{at:04}"} for at in range(clients)]
+        data["statistics"] = {"labels": {"names": [f"label-{at}" for at in range(labels)], "shares": shares}}
+
+    page = page_of(report_of(rewritten(copied(sampled), grown)))
+    assert len(page.encode()) <= LIMIT
+    (drawn,) = chart(page, "labels")
+    assert (len(drawn["y"]), drawn["y"][0], drawn["y"][-1]) == (MOST_DOTS, "hospital-0000", "hospital-0999")
+    assert len(drawn["x"]) == MOST_LABELS
+    assert all(int(name.removeprefix("label-")) % 3 == 2 for name in drawn["x"])
+    assert {len(row) for row in drawn["z"]} == {MOST_LABELS}
+    place = int(drawn["y"][1].removeprefix("hospital-"))
+    assert drawn["z"][1] == [shares[place][int(name.removeprefix("label-"))] for name in drawn["x"]]
+    said = "The picture has 200 clients at equal distances in the table of clients, and the 50 labels that are commonest."
+    assert said in page
+    assert "Share of each of the commonest labels, of 20 clients" in page

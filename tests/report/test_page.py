@@ -21,6 +21,7 @@ from prifedsync.report.html.charts import FEW_TICKS, plain, wrapped
 from prifedsync.report.html.markup import as_json, tag
 from prifedsync.report.html.page import LIMIT, page_of
 from prifedsync.report.html.parts import sentence
+from prifedsync.report.sources import FileHash
 from prifedsync.report.utility import Labels
 
 TRAP = "</script><script>window.hacked = 1</script><img src=x onerror=alert(1)>\"'&amp;"
@@ -31,11 +32,11 @@ SECTIONS = [
 
 
 class Read(HTMLParser):
-    """The elements of a page, the texts of its scripts, and its visible text."""
+    """The elements of a page, the texts of its scripts and styles, and its visible text."""
 
     def __init__(self, page):
         super().__init__()
-        self.elements, self.scripts, self.text, self._within = [], [], "", ""
+        self.elements, self.scripts, self.style, self.text, self._within = [], [], "", "", ""
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
@@ -51,7 +52,9 @@ class Read(HTMLParser):
         if self._within == "script":
             attrs, text = self.scripts[-1]
             self.scripts[-1] = (attrs, text + data)
-        elif self._within != "style":
+        elif self._within == "style":
+            self.style += data
+        else:
             self.text += data
 
     def ids(self, name):
@@ -81,7 +84,9 @@ def test_it_loads_nothing(page):
         for name in ("src", "srcset", "data", "action", "formaction", "poster"):
             assert name not in attrs
         assert attrs.get("href", "#").startswith("#")
-    assert "@import" not in "".join(page.text)
+    assert "@page" in page.style
+    assert "@import" not in page.style
+    assert "url(" not in page.style
     (policy,) = (attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     hashes = [
@@ -137,6 +142,27 @@ def test_it_stays_small_however_many_clients_there_are(count, report):
     assert shown > 500
     if count == 10000:
         assert f"of {count:,}. All are in report.json." in found.text
+
+
+def test_rows_make_way_for_what_cannot_be_left_out(report):
+    """A name may have letters of three bytes, and an owner may say much."""
+    rows = tuple(dataclasses.replace(report.clients.rows[0], name=f"{at} {'병원' * 10}") for at in range(5000))
+    words = {**report.words, "purpose": "warns of sepsis " * 40_000}
+    clients = dataclasses.replace(report.clients, rows=rows)
+    counts = []
+    for changed in ({"clients": clients}, {"clients": clients, "words": words}):
+        text = page_of(dataclasses.replace(report, **changed))
+        assert len(text.encode()) <= LIMIT
+        counts.append(Read(text).text.count("병원병원"))
+    assert counts[0] > counts[1] > 100
+
+
+def test_files_that_were_given_beside_the_run_are_listed_up_to_a_number(report):
+    extras = tuple(FileHash(f"receipt-{at}.json", "0" * 64, 0) for at in range(20_000))
+    signatures = dataclasses.replace(report.signatures, extras=extras)
+    text = page_of(dataclasses.replace(report, signatures=signatures))
+    assert len(text.encode()) <= LIMIT
+    assert "Of 20,000 files beside the run, 200 are listed. All are in report.json." in text
 
 
 def test_a_run_that_is_not_finished_says_so(plain_unfinished):
@@ -269,6 +295,13 @@ def test_the_curve_is_rounded_to_the_safe_side(report):
     cells = re.findall(r"<td[^>]*>(?:<[^>]+>)*([^<]*)", table[: table.index("</table>")])
     assert "0.9999" in cells
     assert "1" not in cells
+
+
+def test_the_table_of_the_curve_has_round_levels(report):
+    page = page_of(report)
+    table = page[page.index("Points of the trade-off curve") :]
+    rates = re.findall(r'<th scope="row"[^>]*>([^<]*)', table[: table.index("</table>")])
+    assert rates == ["0.1%", "1%", "5%", "10%", "50%"]
 
 
 def test_members_found_are_rounded_up_and_the_other_lines_are_turned_over_too(page, report):

@@ -101,6 +101,18 @@ def test_a_record_with_a_wrong_part_is_one_line_too(sampled, copied, capsys, cha
     assert "restore the file from a copy" in said
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[5]", '{"columns": 5}', '{"columns": "abc"}', '{"shape": 3}', '{"shape": null}', '{"columns": ["\\ud800"]}'],
+)
+def test_damaged_rules_for_raw_rows_are_blamed_themselves(plain, copied, capsys, content):
+    folder = copied(plain)
+    (folder / "preprocessing.json").write_text(content)
+    said = line(capsys, folder)
+    assert "preprocessing.json cannot be read" in said
+    assert "record.json" not in said
+
+
 def test_columns_that_are_none_are_one_line_in_a_comparison(plain, sampled, copied, capsys):
     folder = rewritten(copied(plain), lambda data: data["config"]["data"].update(columns=None))
     assert "restore the file from a copy" in line(capsys, folder, sampled)

@@ -1,6 +1,7 @@
 """May this model leave: each fact leads to its decision, and is the reason that is given."""
 
 import json
+import shutil
 from time import process_time
 
 import numpy as np
@@ -224,6 +225,31 @@ def test_scores_that_stay_with_the_owners_do_not_leave(tmp_path):
     assert "worst client" in card_of(report_of(folder, words=['report.scores="not said"']))
 
 
+def test_events_of_tensorboard_leave_too_and_stay_with_the_scores(tmp_path):
+    """Their scores are those of the log, without noise."""
+    pytest.importorskip("tensorboard")
+    folder = trained(tmp_path / "run", TESTED, report=SAID, performance__tensorboard=True)
+    report = report_of(folder)
+    (events,) = (each for each in report.leaving.releases if each.what.startswith("TensorBoard"))
+    assert (
+        events.what == "TensorBoard events: scores (accuracy) after rounds: the mean over clients, and the worst client's"
+    )
+    assert (events.amount, events.covered_by) == ("in events/", "nothing")
+    assert "rounds.jsonl, events/ and this report" in report.verdict.next_step
+    (said,) = (each for each in report.conditions if each.what == SCORES)
+    assert "rounds.jsonl, events/ and this report" in said.here
+    shutil.rmtree(folder / "events")
+    report = report_of(folder)
+    assert not any(each.what.startswith("TensorBoard") for each in report.leaving.releases)
+    assert "record.json, rounds.jsonl and this report" in report.verdict.next_step
+
+
+def test_events_without_scores_are_said_to_have_none(tmp_path):
+    pytest.importorskip("tensorboard")
+    releases = report_of(trained(tmp_path / "run", performance__tensorboard=True)).leaving.releases
+    assert [each.what for each in releases if each.amount == "in events/"] == ["TensorBoard events"]
+
+
 def test_words_of_spaces_say_nothing(said):
     assert verdict_of(said, 'owner="  "').decision == "review"
 
@@ -423,6 +449,28 @@ def test_other_releases_that_are_told_of_are_quoted(said):
     assert "“a model in 2024”" in verdict.reason
 
 
+def test_of_the_grounds_of_many_ledgers_the_first_are_said_and_the_others_counted(said, copied, tmp_path):
+    folder = copied(said)
+
+    def grown(data):
+        data["clients"] = [{**data["clients"][0], "name": f"c{at}"} for at in range(30)]
+
+    rewritten(folder, grown)
+    clients = RunRecord.read(folder / "record.json").clients
+    paths = []
+    for client in clients:
+        paths.append(tmp_path / f"{client.name}.json")
+        slots = {"rounds": 3, "attempts": 0}
+        charged = {"unit": "mu", "amount": 0.1}
+        paths[-1].write_text(json.dumps({"source": client.name, "charged": charged, "plan": client.plan, "slots": slots}))
+    verdict = verdict_of(folder, receipts=paths)
+    told = [ground for ground in verdict.grounds if "and the record disagree" in ground.what]
+    assert len(told) == 20
+    (further,) = (ground for ground in verdict.grounds if "further ground" in ground.what)
+    assert further.what == "There are 10 further grounds about clients' ledgers."
+    assert further.decision == "do not release"
+
+
 @pytest.mark.parametrize(
     ("unit", "budget", "spent", "words", "decision", "reason"),
     [
@@ -454,9 +502,13 @@ def test_what_a_ledger_has_spent_before_counts(said, tmp_path, unit, budget, spe
         "left": max(0.0, limit - total),
     }  # fmt: skip
     paths = []
-    for name, holds in {"receipt": receipt, "ledger": ledger}.items():
-        paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(json.dumps(holds))
+    for at, client in enumerate(RunRecord.read(said / "record.json").clients):
+        whose = {"source": client.name, "plan": client.plan}
+        before = {} if at == 0 else {"spent": charged, "left": limit - charged}  # the others have this run only
+        for name, holds in {"receipt": receipt | whose, "ledger": ledger | whose | before}.items():
+            paths.append(tmp_path / f"{name}-{at}.json")
+            paths[-1].write_text(json.dumps(holds))
+    words = ("other_releases=", *words)
     report = report_of(said, words=[f"report.{word}" for word in words], receipts=paths)
     assert report.verdict.decision == decision
     assert any(reason in ground.what for ground in report.verdict.grounds)

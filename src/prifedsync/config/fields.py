@@ -262,7 +262,8 @@ class ReportConfig:
     exploration: str = field("", "how the records were looked at or cleaned before training, and by whom")
     other_releases: str = field("", "other releases from the same records, or that there are none")
     scores: Literal["not said", "stay with the owners"] = field(
-        "not said", "whether record, log and report, which have scores without noise, are sent with the model or not"
+        "not said",
+        "whether record, log, TensorBoard events and report, which have scores without noise, are sent with the model",
     )
     data_location: str = field("", "where the raw records lie")
     data_access: str = field("", "who has access to the raw records and to keys")

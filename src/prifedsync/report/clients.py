@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ..accounting import Budget
 from ..accounting.spending import ROUNDING
 from ..accounting.statement import bracket
+from ..config import ReportConfig
 from ..fdp import Bound
 from ..record import ClientRecord, RunRecord, plan_from_json
 from ..values import BadValue
@@ -30,6 +31,7 @@ class Spent:
     total    the same with this run
     older    whether the ledger was exported before the receipt, so that it may leave out later runs
     delta    at which a budget of ε counts
+    others   whether other runs certainly have something of the budget
     """
 
     source: str
@@ -44,6 +46,7 @@ class Spent:
     signature: str
     older: bool = False
     delta: float | None = None
+    others: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,16 @@ def _row(
     )
 
 
+def says_none(words: ReportConfig) -> bool:
+    """Whether the owner says that nothing else was released from the same records."""
+    return words.other_releases.strip().rstrip(".").casefold() == "none"
+
+
+def refuting(words: ReportConfig, rows: Iterable[ClientRow]) -> list[str]:
+    """The clients whose ledgers have other runs, where the owner says that nothing else was released."""
+    return [row.name for row in rows if says_none(words) and row.spent is not None and row.spent.others]
+
+
 # ---------------------------------------------------------------------- ledgers
 
 
@@ -173,6 +186,7 @@ def _from_receipt(client: ClientRecord, said: Mapping[str, Any], ledger: Mapping
         signature=SIGNATURE if "signature" in said else "none",
         older=_older(ledger, said),
         delta=ledger.get("delta") if ledger else None,
+        others=_has_others(ledger, said),
     )
 
 
@@ -239,6 +253,18 @@ def _others(ledger: Mapping[str, Any] | None, amount: float | None) -> float | N
     if ledger is None or amount is None:
         return None
     return max(0.0, float(ledger["spent"]) + float(ledger["reserved"]) - amount)
+
+
+def _has_others(ledger: Mapping[str, Any] | None, receipt: Mapping[str, Any]) -> bool:
+    """Whether a ledger has more than this run. A run that is open may hold all of its plan; one that is alone holds all."""
+    charged = receipt["charged"]
+    own = charged["amount"]
+    if ledger is None or own is None or charged.get("alone"):
+        return False
+    if receipt.get("open"):
+        plan = plan_from_json(receipt["plan"])
+        own = max(own, _in_unit(charged).cost(plan).of(plan.rounds, plan.attempts) * (1 + ROOM))
+    return float(ledger["spent"]) + float(ledger["reserved"]) > float(own) * (1 + ROUNDING)
 
 
 def _total(ledger: Mapping[str, Any] | None, amount: float | None) -> float | None:

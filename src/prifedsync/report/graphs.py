@@ -91,7 +91,7 @@ def levels() -> np.ndarray:
     """False positive rates, dense at both ends, each with three digits so that it can be printed as it is."""
     low = np.geomspace(1e-5, 0.1, 70)
     steps = np.linspace(0.1, 0.9, 81)
-    found = {float(f"{level:.3g}") for level in (*low, *steps)} | {1e-6, 1e-3, 0.01}
+    found = {float(f"{level:.3g}") for level in (*low, *steps)} | {1e-6, 1e-3, 0.01, 0.05}
     return np.array(sorted({0.0, *found, *(1 - level for level in found if level < 0.1), 1.0}))
 
 

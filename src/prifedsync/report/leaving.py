@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..files import EVENTS, LOG, RECORD
 from ..record import KEPT, NOTHING_LEAVES, ClientRecord, RunRecord
 from .sources import GLOBAL, Sources
 from .wording import many
@@ -86,6 +87,12 @@ def scores_leak(sources: Sources, record: RunRecord) -> bool:
         return False
     own = (score.value for client in record.clients for by in client.scores.values() for score in by.values())
     return has_scores(record) or bool(record.statistics) or sources.logged_scores or any(each is not None for each in own)
+
+
+def score_files(sources: Sources) -> str:
+    """The files of a run that have scores."""
+    events = f", {EVENTS}/" if sources.has_events else ""
+    return f"{RECORD}, {LOG}{events} and this report"
 
 
 def kept_models(record: RunRecord) -> bool:
@@ -178,6 +185,8 @@ def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
             f"scores ({metrics}) on {data}", "in record.json, rounds.jsonl and this report", "whoever receives these files",
             "public" if sources.public_data else "nothing", "computed without noise",
         )  # fmt: skip
+    if sources.has_events:
+        yield _events(sources, record)
     if record.statistics:
         yield Release(
             "shares of labels, and how many gradients are clipped", "in record.json and this report",
@@ -186,6 +195,17 @@ def _scores(sources: Sources, record: RunRecord) -> Iterable[Release]:
     if record.timings:
         bare: Cover = "public" if sources.public_data else "nothing"
         yield Release("timings", "in record.json and this report", "whoever receives these files", bare, "no noise")
+
+
+def _events(sources: Sources, record: RunRecord) -> Release:
+    """What TensorBoard shows. Its files are named after the machine, and have the time of each score."""
+    scored = has_scores(record) or sources.logged_scores
+    said = f"scores ({', '.join(record.metrics)}) after rounds: the mean over clients, and the worst client's"
+    bare: Cover = "public" if sources.public_data else "nothing"
+    return Release(
+        f"TensorBoard events: {said}" if scored else "TensorBoard events", f"in {EVENTS}/", "whoever receives these files",
+        bare, "no noise; with times, and with the name of the machine",
+    )  # fmt: skip
 
 
 def _public(record: RunRecord) -> Iterable[Release]:

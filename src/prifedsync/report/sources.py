@@ -19,7 +19,7 @@ from ..accounting.statement import CURVE_LEVELS, finite
 from ..config import PUBLIC, Config, ReportConfig, load
 from ..config.layering import merged, override
 from ..config.reading import values
-from ..files import CONFIG, LOG, PREPROCESSING, RECORD
+from ..files import CONFIG, EVENTS, LOG, PREPROCESSING, RECORD
 from ..record import RunRecord
 from ..values import BadValue
 from .plans import Plans
@@ -108,6 +108,11 @@ class Sources:
     def key_left(self) -> bool:
         """Whether the folder still holds the secret key of the draws."""
         return (self.folder / "checkpoint").exists()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the folder holds what TensorBoard shows: scores after rounds."""
+        return (self.folder / EVENTS).exists()
 
     @property
     def between_machines(self) -> bool:
@@ -241,7 +246,18 @@ def _line(path: Path, number: int, text: bytes) -> Line:
 
 
 def _preprocessing(path: Path) -> Mapping[str, Any] | None:
-    return _json(path, "preprocessing") if path.is_file() else None
+    """The public rules. A report says their columns, or their shape."""
+    if not path.is_file():
+        return None
+    found = _json(path, "preprocessing")
+    for name in ("columns", "shape"):
+        if not isinstance(found.get(name, []), list):
+            raise BadValue("preprocessing", path, f"cannot be read: {name} must be a list", REMEDY)
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # half of a letter, which no file can hold
+        raise BadValue("preprocessing", path, f"cannot be read: {error}", REMEDY) from None
+    return found
 
 
 def _hashes(folder: Path) -> Iterable[FileHash]:

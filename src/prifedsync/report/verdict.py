@@ -13,9 +13,9 @@ from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
-from .clients import ClientTable
+from .clients import ClientTable, refuting, says_none
 from .guarantee import Guarantee, Stated, largest, stated
-from .leaving import kept_models, rehearsed, scores_leak, sends
+from .leaving import kept_models, rehearsed, score_files, scores_leak, sends
 from .plans import EVERY, Plans
 from .sources import GLOBAL, MODELS, PUBLISHED, REFUSED, STAY, Sources, publishing
 from .voiding import DRAWS, KEY, SCORES, SLOTS, TUNING, Condition
@@ -24,6 +24,7 @@ from .wording import loss_up, many, named, small
 Decision = Literal["release", "review", "do not release"]
 SIMULATED = "a simulation"
 ORDER: tuple[Decision, ...] = ("release", "review", "do not release")
+MOST_GROUNDS = 20  # of one kind, about clients' ledgers
 RELEASED = f"{MODELS}/{GLOBAL}"
 
 
@@ -64,7 +65,7 @@ class Facts:
 def verdict_of(facts: Facts) -> Verdict:
     """The worst of all grounds; the first of them gives the reason."""
     words = facts.sources.words
-    grounds = sorted(_grounds(facts), key=lambda ground: -ORDER.index(ground.decision))
+    grounds = sorted(_grounds(facts), key=_severity)
     if not grounds:
         grounds = [_nothing_against(facts)]
     first = grounds[0]
@@ -138,10 +139,32 @@ def _broken(facts: Facts, record: RunRecord) -> Iterable[Ground]:
             what = f"An audit contradicts the guarantee. {audit.sentence}"
             yield Ground("do not release", what, "Find the fault; train again with an engine that passes its audit.")
     yield from _disagreeing(facts, record)
-    for row in facts.clients.rows if facts.clients else ():
+    yield from _first(_contradicting(facts.clients)) if facts.clients else ()
+
+
+def _contradicting(clients: ClientTable) -> Iterable[Ground]:
+    """Each ledger that says otherwise than the record."""
+    for row in clients.rows:
         if row.spent is not None and not row.spent.agrees:
             what = f"The ledger of {row.name} and the record disagree: {row.spent.why}."
             yield Ground("do not release", what, "Ask the owner which of the two is about this run.")
+
+
+def _first(grounds: Iterable[Ground]) -> Iterable[Ground]:
+    """The worst of grounds that thousands of clients may have, and how many more there are."""
+    found = sorted(grounds, key=_severity)
+    yield from found[:MOST_GROUNDS]
+    further = found[MOST_GROUNDS:]
+    if further:
+        what = (
+            f"There {'is' if len(further) == 1 else 'are'} {many(len(further), 'further ground')} about clients' ledgers."
+        )
+        yield Ground(further[0].decision, what, "See what each client has spent before, and what is left, in report.json.")
+
+
+def _severity(ground: Ground) -> int:
+    """The worst first."""
+    return -ORDER.index(ground.decision)
 
 
 def _disagreeing(facts: Facts, record: RunRecord) -> Iterable[Ground]:
@@ -274,7 +297,7 @@ def _leaks(facts: Facts, record: RunRecord) -> Iterable[Ground]:
     if scores_leak(sources, record) and sources.words.scores != STAY:
         bare = ": the guarantee does not cover them" if facts.guarantee else ""
         what = f"Scores on the clients' records are in the files, computed without noise{bare}."
-        next_step = f'Send the model without record, log and report, and set report.scores to "{STAY}".'
+        next_step = f'Send the model without {score_files(sources)}, and set report.scores to "{STAY}".'
         yield Ground("review", what, next_step)
     kept = sources.personal if kept_models(record) else sources.kept_files if _real(facts) else 0
     if kept:
@@ -334,14 +357,18 @@ def _others(facts: Facts) -> Iterable[Ground]:
     if silent:
         what = f"Nobody has said the {', '.join(silent)} of this model."
         yield Ground("review", what, f"Set {', '.join(f'report.{name}' for name in silent)}.")
-    yield from _ledgers(facts, facts.clients)
+    yield from _first(_ledgers(facts, facts.clients))
     stated = words.other_releases.strip()
-    none = stated.rstrip(".").casefold() == "none"
-    if stated and not none:
+    refuted_by = refuting(words, facts.clients.rows)
+    if refuted_by:
+        what = f"The owner says that nothing else was released, and other runs are in the ledger of {named(refuted_by)}."
+        next_step = "Correct report.other_releases, or leave it out and give the ledger of every client (--receipt)."
+        yield Ground("review", what, next_step)
+    elif stated and not says_none(words):
         what = f"The owner says of other releases from the same records: “{stated}”. The numbers do not count them."
         yield Ground("review", what, "Add up their cost: μ² adds up over releases from the same records.")
     open_to = [row.name for row in facts.clients.rows if row.spent is None or row.spent.before is None]
-    if open_to and not stated:
+    if open_to and (refuted_by or not stated):
         what = f"No ledger was read for {named(open_to)}, so other releases from the same records are not known."
         yield Ground("review", what, "Give their receipts and ledgers (--receipt), or say it in report.other_releases.")
     if words.tuning == "not said":

@@ -9,7 +9,7 @@ from typing import Literal
 from ..record import RunRecord
 from .agreeing import beyond_plan
 from .guarantee import Guarantee
-from .leaving import in_one_place, kept_models, rehearsed, scores_leak, trusted
+from .leaving import in_one_place, kept_models, rehearsed, score_files, scores_leak, trusted
 from .sources import STAY, Sources
 from .wording import many
 
@@ -130,13 +130,14 @@ def _sums(record: RunRecord, guarantee: Guarantee) -> Iterable[Condition]:
 def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
     if scores_leak(sources, record):
         stay = sources.words.scores == STAY
-        here = "Scores are in record.json, rounds.jsonl and this report, without noise."
+        here = f"Scores are in {score_files(sources)}, without noise."
         here += " The owner says that these stay with the owners." if stay else ""
         yield Condition(SCORES, here, "cannot be checked here" if stay else "broken")
     if kept_models(record):
         here = f"{many(sources.personal, 'personal model')} in this folder are not private."
         yield Condition("What is kept stays.", here, "cannot be checked here")
-    here = sources.words.other_releases or "Nothing is said of other releases; a ledger counts those of an owner's daemon."
+    said_of = sources.words.other_releases
+    here = f"The owner says: {said_of}." if said_of else "Nothing is said of them; a ledger counts those of an owner's daemon."
     yield Condition("Other releases from the same records are counted.", here, "cannot be checked here")
     said = {
         "not said": "Nobody has said whether settings were tried on these records.",

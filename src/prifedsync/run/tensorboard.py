@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..config import Config
+from ..files import EVENTS
 from ..scores import Score
 from ..values import BadValue
 
@@ -22,7 +23,7 @@ def events_of(folder: Path | None, config: Config) -> Callable[[str, Score, int]
         raise BadValue(
             "performance.tensorboard", True, "needs the package tensorboard", "pip install prifedsync[tensorboard]"
         ) from None
-    writer = SummaryWriter(str(folder / "events"))
+    writer = SummaryWriter(str(folder / EVENTS))
 
     def write(name: str, score: Score, round: int) -> None:
         for kind in ("mean", "worst"):

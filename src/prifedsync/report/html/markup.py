@@ -40,6 +40,11 @@ def as_json(name: str, value: Any) -> Html:
     return Html(f'<script type="application/json" id="{escape(name)}">{text}</script>')
 
 
+def size(text: str) -> int:
+    """The bytes of a text in a file."""
+    return len(text.encode())
+
+
 def _piece(each: Inside) -> str:
     if each is None:
         return ""

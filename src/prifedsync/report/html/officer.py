@@ -18,6 +18,7 @@ SIGNED_FOR = (
     "Each hash is of the file that was found when this report was made. It tells later whether a file is the one that was "
     "signed for."
 )
+MOST_EXTRAS = 200  # files beside the run that are listed
 REASON_LINES = 3  # on which a reason is written
 
 
@@ -67,9 +68,11 @@ def signatures(report: Report) -> Section:
         for who in found.lines
     ]  # fmt: skip
     rows = [(each.name, f"{each.size:,}" if each.size else None, tag("code", each.sha256)) for each in found.files]
-    rows += [(each.name, None, tag("code", each.sha256)) for each in found.extras]
+    rows += [(each.name, None, tag("code", each.sha256)) for each in found.extras[:MOST_EXTRAS]]
     hashed = sum(each.name.startswith("models/personal/") for each in found.files)
     cut = f" Of {many(found.personal_models, 'personal model')}, {hashed:,} are listed." if found.personal_models else ""
+    if len(found.extras) > MOST_EXTRAS:
+        cut += f" Of {len(found.extras):,} files beside the run, {MOST_EXTRAS} are listed. All are in report.json."
     decision = tag("p", "The verdict of this report: ", tag("strong", report.verdict.decision), ".")
     own = _own_decision() if report.verdict.decision == "review" else None
     columns: list[Column | str] = [Column("File", wide=True), Column("bytes", numeric=True), Column("SHA-256", wide=True)]

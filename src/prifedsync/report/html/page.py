@@ -14,7 +14,7 @@ from ... import __version__
 from ...files import RECORD, write_file
 from ..contents import Report
 from . import officer, opening, privacy, releases, research, roster, tradeoff
-from .markup import Html, Inside, as_json, tag
+from .markup import Html, Inside, as_json, size, tag
 from .parts import Section
 
 LIMIT = 6_400_000  # bytes of a page
@@ -32,12 +32,20 @@ def write_page(report: Report, path: Path) -> None:
 
 
 def page_of(report: Report) -> str:
-    """The page as text. The report's numbers are in it as JSON, but for the rows of clients, which are in their table."""
+    """The page as text. The report's numbers are in it as JSON, but for the rows of clients, which are in their table.
+
+    Where that is too much, it has no JSON; and where that is not enough, it has fewer rows.
+    """
     sections = [made for made in (each(report) for each in SECTIONS) if made is not None]
     opened = opening.header(report)
     sealed = _sealed(report)
     page = whole(report.title, sections, opened, _numbers(report), sealed)
-    if len(page.encode()) > LIMIT:
+    if size(page) > LIMIT:
+        page = whole(report.title, sections, opened, None, sealed)
+    over = size(page) - LIMIT
+    if over > 0:
+        fewer = roster.clients(report, roster.ROOM - over)
+        sections = [fewer if fewer and each.name == fewer.name else each for each in sections]
         page = whole(report.title, sections, opened, None, sealed)
     return page
 

@@ -24,7 +24,10 @@ LOOKS = {  # model → colour and dashes
     "alone-private": (GREY, "dashdot"),
     "non-private": (GREEN, "dash"),
 }
-MOST_DOTS = 200  # clients that are drawn one by one beside the box
+MOST_DOTS = 200  # clients that are drawn one by one: beside a box, or as rows of labels
+MOST_LABELS = 50  # that are drawn
+MOST_COLUMNS = 12  # labels in a table
+MOST_CONFIG = 100_000  # characters
 FENCE = 1.5  # times the distance between the quartiles: how far a box's lines reach at most
 SHORT = {"alone": "alone", "alone-private": "alone, noisy", "non-private": "non-private"}  # names beside a box
 UNKNOWN = "auto"  # the metric of a run that is not finished
@@ -194,6 +197,8 @@ def _distribution(report: Report) -> Inside:
     alt = "; ".join(
         f"{NAMES.get(model, model)}: half of the clients have {each.median:.3f} or more" for model, each in quarters.items()
     )
+    if len(rows) > MOST_DOTS:
+        alt += f". Points are clients beyond the lines of a box, at most {MOST_DOTS} of them for each kind of model"
     drawn = layout(axis(plain(metric)), axis("", autorange="reversed"), height=80 + 52 * len(by_model))
     columns: list[Column | str] = [
         "Model",
@@ -229,16 +234,32 @@ def _quarters(values: list[float]) -> Quarters:
 def _box(model: str, values: list[tuple[str, float]], quarters: Quarters) -> Mapping[str, Any]:
     """With the quartiles of the table: plotly's own follow another rule."""
     colour, _ = LOOKS.get(model, (GREY, "solid"))
-    few = len(values) <= MOST_DOTS
+    points = values if len(values) <= MOST_DOTS else _outliers(values, quarters)
     name = plain(SHORT.get(model, model))
+    drawn = {  # plotly draws no box whose list of points is empty
+        "x": [[float(f"{value:.4g}") for _, value in points]],
+        "text": [[plain(client) for client, _ in points]],
+    }
     return {
-        "type": "box", "orientation": "h", "name": name, "y": [name], "x": [[value for _, value in values]],
+        "type": "box", "orientation": "h", "name": name, "y": [name],
         "q1": [quarters.lower], "median": [quarters.median], "q3": [quarters.upper], "lowerfence": [quarters.least],
-        "upperfence": [quarters.most], "text": [[plain(client) for client, _ in values]] if few else None,
-        "boxpoints": "all" if few else "outliers", "jitter": 0.5, "pointpos": 0, "hoveron": "points",
-        "hovertemplate": "%{text}: %{x:.3f}<extra></extra>" if few else "%{x:.3f}<extra></extra>",
+        "upperfence": [quarters.most], "boxpoints": "all", "jitter": 0.5, "pointpos": 0, "hoveron": "points",
+        "hovertemplate": "%{text}: %{x:.3f}<extra></extra>",
         "marker": {"color": colour, "size": 5, "opacity": 0.75}, "line": {"color": colour, "width": 2},
+        **(drawn if points else {}),
     }  # fmt: skip
+
+
+def _outliers(values: list[tuple[str, float]], quarters: Quarters) -> list[tuple[str, float]]:
+    """The clients beyond the lines of the box. Of very many, some from the lowest to the highest."""
+    found = [each for each in values if not quarters.least <= each[1] <= quarters.most]
+    found.sort(key=lambda each: each[1])
+    return [found[at] for at in _spaced(len(found), MOST_DOTS)]
+
+
+def _spaced(count: int, most: int) -> list[int]:
+    """So many places at about equal distances, with the first and the last."""
+    return [round(float(at)) for at in np.linspace(0, count - 1, min(count, most))]
 
 
 def _joining(found: Utility) -> Inside:
@@ -273,26 +294,49 @@ def _labels(found: Labels) -> Html:
         f"{many(len(found.clients), 'client')}, {many(len(found.names), 'label')}. {client} has the largest share "
         f"of one label, {max(largest):.0%}"
     )
-    named = list(range(0, len(found.clients), -(-len(found.clients) // MOST_ROWS)))
-    names = [plain(short(found.clients[at], LONGEST)) for at in named]
-    height = 90 + min(24 * max(len(found.clients), 3), 480)
+    shown = _some(found, MOST_DOTS, MOST_LABELS)
+    if shown != found:
+        clients, labels = many(len(shown.clients), "client"), many(len(shown.names), "label")
+        alt += (
+            f". The picture has {clients} at equal distances in the table of clients, and the {labels} that are commonest"
+        )
+    named = list(range(0, len(shown.clients), -(-len(shown.clients) // MOST_ROWS)))
+    names = [plain(short(shown.clients[at], LONGEST)) for at in named]
+    height = 90 + min(24 * max(len(shown.clients), 3), 480)
     trace = {
-        "type": "heatmap", "z": found.shares, "x": [plain(name) for name in found.names],
-        "y": [plain(client) for client in found.clients], "xgap": 1, "ygap": 1, "zmin": 0, "zmax": max(largest),
+        "type": "heatmap", "z": shown.shares, "x": [plain(name) for name in shown.names],
+        "y": [plain(client) for client in shown.clients], "xgap": 1, "ygap": 1, "zmin": 0, "zmax": max(largest),
         "hovertemplate": "%{y}: %{z:.1%} of its records have label %{x}<extra></extra>",
         "colorscale": [[0, faded(BLUE)], [1, BLUE]],
-        "colorbar": {"tickformat": ".0%", "thickness": 12, "nticks": 6 if len(found.clients) > FEW else 3},
+        "colorbar": {"tickformat": ".0%", "thickness": 12, "nticks": 6 if len(shown.clients) > FEW else 3},
     }  # fmt: skip
     drawn = layout(
         axis("label", type="category", showgrid=False),
         axis("", type="category", autorange="reversed", showgrid=False, tickvals=named, ticktext=names),
         height=height,
     )
-    columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in found.names)]
-    shown = list(zip(found.clients, found.shares, strict=True))[:MOST_ROWS]
-    rows = [(client, *(f"{share:.1%}" for share in row)) for client, row in shown]
-    said = "Share of each label" if len(shown) == len(found.clients) else f"Share of each label, of {len(shown)} clients"
-    return figure("labels", "labels of each client", sentence(alt), [trace], drawn, table=table(said, columns, rows))
+    return figure("labels", "labels of each client", sentence(alt), [trace], drawn, table=_label_table(found))
+
+
+def _label_table(found: Labels) -> Html:
+    shown = _some(found, MOST_ROWS, MOST_COLUMNS)
+    columns: list[Column | str] = ["Client", *(Column(name, numeric=True) for name in shown.names)]
+    rows = [(client, *(f"{share:.1%}" for share in row)) for client, row in zip(shown.clients, shown.shares, strict=True)]
+    said = "Share of each label" if len(shown.names) == len(found.names) else "Share of each of the commonest labels"
+    said += "" if len(shown.clients) == len(found.clients) else f", of {len(shown.clients)} clients"
+    return table(said, columns, rows)
+
+
+def _some(found: Labels, clients: int, labels: int) -> Labels:
+    """So many clients at equal distances, and so many of the commonest labels, at most: a page has room for no more."""
+    rows = _spaced(len(found.clients), clients)
+    often = [sum(row[at] for row in found.shares) for at in range(len(found.names))]
+    columns = sorted(sorted(range(len(often)), key=lambda at: -often[at])[:labels])
+    return Labels(
+        tuple(found.names[at] for at in columns),
+        tuple(found.clients[at] for at in rows),
+        tuple(tuple(found.shares[row][at] for at in columns) for row in rows),
+    )
 
 
 def _clipping(found: Utility) -> Html:
@@ -348,8 +392,12 @@ def _command(command: str) -> Html:
 
 def _config(config: Mapping[str, Any]) -> Html:
     """For a screen: on paper it would fill sheets that nobody reads."""
-    text = tag("pre", tag("code", _text(config)), tabindex="0", class_="config")
-    return more("The whole config", text, class_="screen")
+    said = _text(config)
+    text = tag("pre", tag("code", short(said, MOST_CONFIG)), tabindex="0", class_="config")
+    whole = len(said) <= MOST_CONFIG
+    return more(
+        "The whole config" if whole else "The beginning of the config: all of it is in record.json", text, class_="screen"
+    )
 
 
 def _text(config: Mapping[str, Any]) -> str:

@@ -9,11 +9,12 @@ from ...accounting.statement import down
 from ..clients import ClientRow, ClientTable, Spent
 from ..contents import Report
 from ..guarantee import Stated
-from ..wording import many
-from .markup import MISSING, Html, Inside, joined, tag
+from ..wording import many, named
+from .markup import MISSING, Html, Inside, joined, size, tag
 from .parts import Section, Tone, heading, mark, paragraph, region, section
 
-ROOM = 900_000  # characters of rows: the page stays below its limit however many clients there are
+ROOM = 900_000  # bytes of rows: the page stays below its limit however many clients there are
+FEW = 16  # columns that a sheet has room for in the usual size
 PAGE = 100  # rows that are shown at once
 SHORT = {
     "personal": "personal", "released": "released", "alone": "alone", "alone-private": "alone, with noise",
@@ -41,13 +42,13 @@ class Head:
     cell: Callable[[ClientRow], Cell]
 
 
-def clients(report: Report) -> Section | None:
-    """A row for each client."""
+def clients(report: Report, room: int = ROOM) -> Section | None:
+    """A row for each client, as far as there is room."""
     found = report.clients
     if found is None or not found.rows:
         return None
     heads = _heads(found, report.run.nominal)
-    rows = list(_rows(found, heads))
+    rows = list(_rows(found, heads, room))
     return section(
         "clients", "Each client",
         paragraph(_lead(found, len(rows))), _unmatched(found),
@@ -72,7 +73,7 @@ def _lead(found: ClientTable, shown: int) -> str:
 def _unmatched(found: ClientTable) -> Inside:
     if not found.unmatched_receipts:
         return None
-    names = ", ".join(found.unmatched_receipts)
+    names = named(found.unmatched_receipts, "receipt")
     return paragraph([mark("open", "warning"), f" These receipts belong to no client of this run: {names}."])
 
 
@@ -121,14 +122,13 @@ def _answer_heads(found: ClientTable) -> Iterable[Head]:
         yield Head(kind, lambda row, kind=kind: _count((row.answers or {}).get(kind)))  # type: ignore[misc]
 
 
-def _rows(found: ClientTable, heads: Sequence[Head]) -> Iterable[Html]:
+def _rows(found: ClientTable, heads: Sequence[Head], room: int) -> Iterable[Html]:
     """As many as there is room for. Where that is not all, those who leak most come first."""
-    room = ROOM
     rows = [_row(row, heads) for row in found.rows]
-    if sum(map(len, rows)) > room:
+    if sum(map(size, rows)) > room:
         rows = [_row(row, heads) for row in sorted(found.rows, key=lambda row: _loudness(row.epsilon), reverse=True)]
     for row in rows:
-        room -= len(row)
+        room -= size(row)
         if room < 0:
             return
         yield row
@@ -160,7 +160,7 @@ def _table(heads: Sequence[Head], rows: Sequence[Html], found: ClientTable) -> H
         heading(caption),
         tag("thead", top),
         tag("tbody", joined(rows)),
-        class_="sortable",
+        class_="sortable many" if len(heads) > FEW else "sortable",
         id="clients-table",
     )
     return region(caption, inside)

@@ -9,9 +9,10 @@ from ...accounting.budget import SIGN
 from ...accounting.statement import down
 from ...config import ReportConfig
 from ..audits import NOT_TIED
+from ..clients import refuting, says_none
 from ..leaving import ON_ONE_MACHINE
 from ..utility import Scored
-from ..wording import many, mean_between, percent, score
+from ..wording import many, mean_between, named, percent, score
 from .known import Filled, Known
 
 NOT_RECORDED = "not in this record"
@@ -36,7 +37,7 @@ def others(known: Known) -> Filled:
 
 def _owner_says(words: ReportConfig) -> str:
     said = words.other_releases.strip()
-    if said.rstrip(".").casefold() == "none":
+    if says_none(words):
         return "the owner says that nothing else was released from the same records"
     return f"the owner says of other releases from the same records: {said}"
 
@@ -56,7 +57,10 @@ def _from_ledgers(known: Known) -> Filled:
     missing = len(rows) - len(whole)
     if missing:
         parts.append(f"what other runs have spent, and what is left, is not known for {many(missing, 'client')}")
-    if known.words.other_releases:
+    refuted_by = refuting(known.words, rows)
+    if refuted_by:
+        parts.append(f"the owner says that nothing else was released, which is not so by the ledger of {named(refuted_by)}")
+    elif known.words.other_releases:
         parts.append(_owner_says(known.words))
     return "open" if missing else "filled", "; ".join(parts), "ledger"
 
