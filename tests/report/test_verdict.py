@@ -474,7 +474,7 @@ def test_of_the_grounds_of_many_ledgers_the_first_are_said_and_the_others_counte
 @pytest.mark.parametrize(
     ("unit", "budget", "spent", "words", "decision", "reason"),
     [
-        ("mu", 4.0, 0.6, (), "release", "within the threshold"),
+        ("mu", 4.0, 0.6, (), "release", "speaks against it. With what ledgers have spent before it comes to μ ≤ 0.922"),
         ("mu", 4.0, 0.8, (), "review", "comes to μ ≤ 1.025, above the threshold for release, 1"),
         ("mu", 4.0, 9.0, (), "do not release", "above the threshold for a review, 3"),
         ("mu", 4.0, 15.75, (), "do not release", "above the threshold for a review, 3"),

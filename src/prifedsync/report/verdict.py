@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import hypot, inf
 from typing import Literal
@@ -13,7 +13,7 @@ from ..files import CONFIG, LOG
 from ..record import NOTHING_LEAVES, RunRecord
 from .agreeing import beyond_plan, changed_settings, contradictions, miscounted, understated
 from .audits import Audited
-from .clients import ClientTable, refuting, says_none
+from .clients import ClientRow, ClientTable, refuting, says_none
 from .guarantee import Guarantee, Stated, largest, stated
 from .leaving import kept_models, rehearsed, score_files, scores_leak, sends
 from .plans import EVERY, Plans
@@ -86,6 +86,10 @@ def _nothing_against(facts: Facts) -> Ground:
         f"μ ≤ {mu.text}{given} is within the threshold for release, {facts.sources.words.release_mu:g}, and "
         "nothing speaks against it."
     )
+    taken = _taken(facts)
+    totals = [_total(taken, row) for row in facts.clients.rows if _has_spent(row)] if facts.clients else []
+    if totals:
+        what += f" With what ledgers have spent before it comes to μ ≤ {loss_up(largest(totals))}."
     return Ground("release", what, "Sign below, and send the released model with its model card.")
 
 
@@ -382,7 +386,7 @@ def _others(facts: Facts) -> Iterable[Ground]:
 def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
     """What owners' ledgers have spent before, together with this run."""
     words = facts.sources.words
-    taken = {each.name: each.taken["mu"]["upper"] for each in facts.record.clients if each.taken} if facts.record else {}
+    taken = _taken(facts)
     further = "Ask the owner whether these records may be used once more, and who has the earlier releases."
     if clients.uncounted_ledgers:
         files = named(clients.uncounted_ledgers, "file")
@@ -401,8 +405,7 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
         if before == 0:
             continue
         if spent.unit == "mu":
-            own = largest([row.mu.upper if row.mu else None, taken.get(row.name)])
-            total = None if before is None or own is None else hypot(before, own)
+            total = _total(taken, row)
             release, review = words.release_mu, words.review_mu
         elif words.release_epsilon is None and words.review_epsilon is None:
             what = f"The ledger of {row.name} has spent ε ≤ {spent.before.text} before, and no threshold of ε is set."
@@ -426,6 +429,25 @@ def _ledgers(facts: Facts, clients: ClientTable) -> Iterable[Ground]:
                 yield Ground("do not release", f"{what} for a review, {review:g}.", further)
             else:
                 yield Ground("review", f"{what} for release, {release:g}.", further)
+
+
+def _has_spent(row: ClientRow) -> bool:
+    """Whether a ledger counts μ of other runs."""
+    spent = row.spent
+    return spent is not None and spent.unit == "mu" and spent.before is not None and spent.before.upper != 0
+
+
+def _taken(facts: Facts) -> dict[str, float | None]:
+    """μ of each client for the slots that it took."""
+    clients = facts.record.clients if facts.record else ()
+    return {each.name: each.taken["mu"]["upper"] for each in clients if each.taken}
+
+
+def _total(taken: Mapping[str, float | None], row: ClientRow) -> float | None:
+    """μ of this run together with what a client's ledger has spent before; None without a bound."""
+    own = largest([row.mu.upper if row.mu else None, taken.get(row.name)])
+    before = row.spent.before.upper if row.spent and row.spent.before else None
+    return None if before is None or own is None else hypot(before, own)
 
 
 def _or_infinite(threshold: float | None) -> float:

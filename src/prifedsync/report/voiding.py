@@ -136,8 +136,9 @@ def _elsewhere(sources: Sources, record: RunRecord) -> Iterable[Condition]:
     if kept_models(record):
         here = f"{many(sources.personal, 'personal model')} in this folder are not private."
         yield Condition("What is kept stays.", here, "cannot be checked here")
-    said_of = sources.words.other_releases
-    here = f"The owner says: {said_of}." if said_of else "Nothing is said of them; a ledger counts those of an owner's daemon."
+    here = "Nothing is said of them; a ledger counts those of an owner's daemon."
+    if sources.words.other_releases:
+        here = f"The owner says: {sources.words.other_releases}."
     yield Condition("Other releases from the same records are counted.", here, "cannot be checked here")
     said = {
         "not said": "Nobody has said whether settings were tried on these records.",

@@ -18,6 +18,7 @@ from .markup import Html, Inside, as_json, size, tag
 from .parts import Section
 
 LIMIT = 6_400_000  # bytes of a page
+SAID = 1000  # bytes that say that rows were left out
 MOST_TITLE = 90  # letters of a title in the margin of a sheet
 SECTIONS = (
     opening.verdict, privacy.guarantee, privacy.attacks, privacy.views, tradeoff.curve, privacy.epsilon, releases.leaving,
@@ -44,7 +45,7 @@ def page_of(report: Report) -> str:
         page = whole(report.title, sections, opened, None, sealed)
     over = size(page) - LIMIT
     if over > 0:
-        fewer = roster.clients(report, roster.ROOM - over)
+        fewer = roster.clients(report, roster.ROOM - over - SAID)
         sections = [fewer if fewer and each.name == fewer.name else each for each in sections]
         page = whole(report.title, sections, opened, None, sealed)
     return page
