@@ -107,8 +107,8 @@ def _limits(report: Report, found: Guarantee) -> Iterable[str]:
         yield f"This is about one record: a person with {person.records:,} records is protected less."
     if found.more_is_known:
         yield (
-            "It is from before coins said who took part. Given that, more can be found, and two data sets are told apart "
-            f"at most {found.known_correct.text} of the time."
+            "The bound is from before coins said who took part. Given that, more can be found, and two data sets are told "
+            f"apart at most {found.known_correct.text} of the time."
         )
     if report.run.simulation:
         yield "This run is a simulation: that is so of the algorithm, and not of these files."
