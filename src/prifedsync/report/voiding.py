@@ -85,7 +85,7 @@ def _records(sources: Sources, guarantee: Guarantee) -> Iterable[Condition]:
 
 def _one_place(record: RunRecord) -> Iterable[Condition]:
     if in_one_place(record):
-        yield Condition("Whoever ran all clients keeps their records.", trusted(record), "cannot be checked here")
+        yield Condition("Whoever ran all clients gives their records to nobody.", trusted(record), "cannot be checked here")
 
 
 def _participation(record: RunRecord) -> Iterable[Condition]:
