@@ -73,13 +73,18 @@ def test_what_is_no_number_is_above_no_threshold_and_so_refused(said, copied, na
     "change",
     [
         lambda data: data["clients"][0].update(name="\ud800"),  # half of a letter, which no file can hold
-        lambda data: data["guarantee"]["advantage"].update(upper=1e300),
         lambda data: data["guarantee"]["mu"].update(upper="0.5"),
         lambda data: data["guarantee"]["mu"].update(upper=10**400),
     ],
 )
 def test_what_cannot_be_written_is_refused(said, copied, change):
     assert "record.json cannot be read" in refused(rewritten(copied(said), change))
+
+
+def test_an_advantage_beyond_one_says_that_an_attacker_may_always_be_right(said, copied):
+    found = report_of(rewritten(copied(said), lambda data: data["guarantee"]["advantage"].update(upper=1e300))).guarantee
+    assert found.correct.text == found.known_correct.text == "100%"
+    assert any("right at most 100% of the time" in each for each in found.sentences)
 
 
 def test_randomness_that_nobody_knows_is_not_secret(said, copied):

@@ -16,7 +16,7 @@ from ..values import BadValue
 S = TypeVar("S", bound="ServerSettings | SiteSettings")
 
 LONGEST_WAIT = 1e7  # seconds: four months, and clocks and sockets take it
-TURNS_OF_A_ROUND = 10  # of an owner: enrolments, spare attempts and questions that are sent again
+TURNS_OF_A_ROUND = 10  # of an owner that a round waits for: an enrolment, questions that are sent again, some room
 MOST_QUESTION = 2**30  # bytes: a model of 100 million weights in double precision
 HOST = re.compile(r"[^\s/:\[\]]+|\[[^\s/\[\]]+\]")  # a name or address, where IPv6 is in brackets
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -44,7 +44,7 @@ from .known import Broken, Owner
 SESSION_BYTES = 16
 MOST_AT_ONCE = 64  # owners asked side by side
 PAUSE = 0.2  # seconds between two attempts to reach an owner
-AGAIN = 2.0  # and between two looks for enough clients for a masked sum, each of which enrols whoever was not
+AGAIN = 2.0  # seconds between two looks for enough clients for a masked sum; each look tries to enrol who is missing
 BUSY = Declined(Refusal.BUSY)
 RESTARTED = Refused(Refusal.SESSION.value)  # an owner that does not know the session
 DISTRUSTS = Refused(Refusal.INTRODUCTION.value)  # and one that has pinned another key of somebody in it

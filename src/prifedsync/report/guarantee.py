@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..accounting import Neighbours, OutputPerturbation
-from ..accounting.statement import ADJACENCY, SIMULATION, percent_up
+from ..accounting.statement import ADJACENCY, SIMULATION
 from ..fdp import gaussian
 from ..record import RunRecord
 from .leaving import in_one_place, rehearsed, trusted
@@ -151,7 +151,7 @@ def chance(share: float | None) -> Stated:
 
 def _correct(advantage: Stated) -> Stated:
     """How often whoever has this advantage is right, of two equally likely cases."""
-    return chance(0.5 + (advantage.upper or 0.0) / 2)
+    return chance(None if advantage.upper is None else 0.5 + advantage.upper / 2)
 
 
 def _larger(one: Stated, other: Stated) -> Stated:
@@ -191,7 +191,7 @@ def guarantee_of(sources: Sources, record: RunRecord, plans: Plans) -> Guarantee
         paper_mu=said.get("paper", {}).get("mu_weak"),
         groups_hold_for=plans.holds_for,
     )
-    return replace(found, sentences=tuple(_sentences(sources, record, found, said["advantage"]["upper"])))
+    return replace(found, sentences=tuple(_sentences(sources, record, found)))
 
 
 def _given_who_took_part(record: RunRecord) -> Mapping[str, Stated]:
@@ -214,7 +214,7 @@ def judgement(epsilon: float | None) -> str:
     return BEYOND
 
 
-def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage: float) -> Iterable[str]:
+def _sentences(sources: Sources, record: RunRecord, found: Guarantee) -> Iterable[str]:
     yield _protected(sources, record)
     if in_one_place(record):
         place = "machine" if rehearsed(record) else "process"
@@ -226,7 +226,7 @@ def _sentences(sources: Sources, record: RunRecord, found: Guarantee, advantage:
     )
     yield (
         f"Two data sets are compared that differ in {found.adjacency}. Whoever has to tell them apart is right at most "
-        f"{percent_up(0.5 + advantage / 2)} of the time; guessing is right half of the time."
+        f"{found.correct.text} of the time; guessing is right half of the time."
     )
     if found.copies > 1:
         yield f"Up to {found.copies} clients may hold the same {found.unit}. The numbers count the releases of all of them."

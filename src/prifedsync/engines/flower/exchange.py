@@ -204,7 +204,7 @@ class Exchange:
         has_failed = False  # the last try: nobody was there from its end on
         lost = 0
         wait = patience.first + len(frame) // SLOWEST
-        is_worked_on = False  # maybe
+        is_under_way = False  # an earlier copy, as far as is known
         while (left := end - self._clock()) > 0:
             self._check_open()
             begun = self._clock()
@@ -219,13 +219,13 @@ class Exchange:
                 unheard += self._clock() - begun
             else:
                 now.tries += 1
-                kept = left if keeps and not is_worked_on else min(wait, left)  # later copies cost a turn each
+                kept = left if keeps and not is_under_way else min(wait, left)  # each copy that is taken costs a turn
                 self._send(asked, node, frame, min(wait, left), kept)
                 if asked.answer is not None:
                     self._gone.discard(name)
                     return asked.answer
                 now.wrong = asked.wrong
-                is_worked_on = not asked.wrong
+                is_under_way = not asked.wrong
                 if asked.wrong == LINK_LOST:  # no fault of the client's, and not its time
                     lost += 1
                     self._over.wait(PAUSE)

@@ -42,7 +42,7 @@ class Through:
         frame = question_frame(question)
         end = self._exchange.time() + self._patience.whole
         patience = replace(self._patience, first=max(self._patience.first, TURNS * self._turn))
-        keeps = isinstance(question, Enrol)  # how long the owner takes is known after that
+        keeps = isinstance(question, Enrol)  # before that nobody knows how long the owner takes
         while True:
             left = replace(patience, whole=end - self._exchange.time())
             answered = _read(self._exchange.ask(self._name, frame, left, keeps))
